@@ -1,0 +1,64 @@
+"""Offline goal-conditioned reinforcement learning by diffusion away from goals.
+
+`load` opens a dataset, `Merlin` (and the other learners) says how to learn from it, `train`
+learns, `evaluate` plays seeded episodes. Names are imported when they are first used, so that
+`import merlin` itself is quick and brings no JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from merlin.errors import MerlinError
+from merlin.tasks.registry import TASKS, Task, register
+
+if TYPE_CHECKING:
+    from merlin.data import Dataset, load, save
+    from merlin.evaluation import evaluate
+    from merlin.experts.collect import collect
+    from merlin.learners import LEARNERS, Merlin
+    from merlin.runs import Run, load_run
+    from merlin.training import train
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Dataset": "merlin.data",
+    "LEARNERS": "merlin.learners",
+    "Merlin": "merlin.learners",
+    "Run": "merlin.runs",
+    "collect": "merlin.experts.collect",
+    "evaluate": "merlin.evaluation",
+    "load": "merlin.data",
+    "load_run": "merlin.runs",
+    "save": "merlin.data",
+    "train": "merlin.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'merlin' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+register()
+
+__all__ = [
+    "Dataset",
+    "LEARNERS",
+    "Merlin",
+    "MerlinError",
+    "Run",
+    "TASKS",
+    "Task",
+    "collect",
+    "evaluate",
+    "load",
+    "load_run",
+    "save",
+    "train",
+]

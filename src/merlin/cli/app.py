@@ -1,0 +1,108 @@
+"""Parsing, and the promise of how errors look: one sentence on stderr, exit code 2."""
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, Union
+
+import tyro
+
+from merlin.cli.collect import Collect
+from merlin.cli.eval import Eval
+from merlin.cli.info import Info
+from merlin.cli.tasks import Tasks
+from merlin.cli.train import Train
+from merlin.errors import MerlinError
+
+COMMANDS: dict[str, type] = {
+    "tasks": Tasks,
+    "collect": Collect,
+    "info": Info,
+    "train": Train,
+    "eval": Eval,
+}
+
+DESCRIPTION = """Offline goal-conditioned reinforcement learning.
+
+Bring trajectories (or collect some), train a policy that reaches any goal, and measure it:
+
+  merlin train PointRooms --variant random --algo merlin --updates 4000 --out runs/rooms
+  merlin eval runs/rooms --episodes 1000
+
+Every command takes --json: the last line of stdout is then one JSON object."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit: 0 done, 2 bad input, 130 stopped by Ctrl-C."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        result = parse(arguments)()
+        if "--json" in arguments:
+            print(json.dumps(result))
+        sys.stdout.flush()
+    except MerlinError as error:
+        _stop(str(error), 2)
+    except KeyboardInterrupt:
+        _stop("stopped.", 130)
+    except BrokenPipeError:
+        # The reader of our output has gone (`merlin tasks | head`); that is no error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def parse(arguments: Sequence[str]) -> Any:
+    """The command that the arguments describe; tyro's complaints become one sentence."""
+    complaint = io.StringIO()
+    named = bool(arguments) and arguments[0] in COMMANDS
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(
+                _union(short=not named),
+                prog="merlin",
+                description=DESCRIPTION,
+                args=list(arguments),
+            )
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        command = f"{arguments[0]} " if named else ""
+        raise MerlinError(
+            f"{_sentence(complaint.getvalue())}see `merlin {command}--help`."
+        ) from None
+
+
+def _union(short: bool) -> Any:
+    """All commands as one type; `short` keeps only the first line of what each does."""
+    options = []
+    for name, command in COMMANDS.items():
+        about = (command.__doc__ or "").strip()
+        line = about.splitlines()[0] if short else about
+        options.append(Annotated[command, tyro.conf.subcommand(name, description=line)])
+    return Union[tuple(options)]  # noqa: UP007
+
+
+def _sentence(box: str) -> str:
+    """What tyro's box says in its first paragraph, with its nearest suggestion."""
+    lines = [re.sub(r"^[│|]\s*|\s*[│|]$", "", line).strip() for line in box.splitlines()[1:]]
+    paragraph = itertools.takewhile(lambda line: line and not set(line) <= set("─-╰╯"), lines)
+    what = " ".join(paragraph).rstrip(".") or "the arguments cannot be read"
+    unread = re.fullmatch(r"Error parsing (\S+): .*\[(.*)\]", what)
+    if unread:
+        what = f"{unread.group(1)}: cannot read {unread.group(2)}"
+    rest = "\n".join(lines)
+    hint = ""
+    if close := re.search(r"Perhaps you meant:\n\s*(--[\w-]+)", rest):
+        hint = f"did you mean {close.group(1)}? "
+    elif choices := re.search(r"Available subcommands: (.*)", rest):
+        hint = f"commands are {choices.group(1)}; "
+    return f"{what}; {hint}"
+
+
+def _stop(message: str, code: int) -> None:
+    print(f"merlin: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,74 @@
+"""merlin eval"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from merlin.cli.show import console, scores
+from merlin.errors import MerlinError
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Score a run's policies on fixed, seeded episodes.
+
+    For example:
+
+      merlin eval runs/rooms --episodes 1000
+      merlin eval runs/rooms --horizon 1 5 10 20 50
+    """
+
+    run: tyro.conf.Positional[Path]
+    """A run folder."""
+    episodes: int = 200
+    """Episodes per seed; the same ones for every policy."""
+    horizon: tuple[int, ...] = ()
+    """Horizon that the policy is told; several for a sweep. Its own unless given."""
+    temperature: float = 0.0
+    """0 acts on the mean; otherwise sample with so many times the policy's deviation."""
+    checkpoint: str = "final"
+    """Which policies: final, or best (chosen by evaluations during training)."""
+    task: str | None = None
+    """Another task of the same dimensions to evaluate in."""
+    json: bool = False
+    """Print one JSON object as the last line of stdout."""
+
+    def __call__(self) -> dict[str, Any]:
+        from merlin.evaluation import evaluate, summarise
+        from merlin.runs import load_run
+
+        run = load_run(self.run, self.checkpoint)
+        task = self.task or run.config["task"]
+        if task is None:
+            raise MerlinError(f"{self.run}: names no task; say where to evaluate with --task.")
+        sweep = []
+        for horizon in self.horizon or (None,):
+            played = [
+                evaluate(
+                    policy,
+                    task,
+                    episodes=self.episodes,
+                    horizon=horizon,
+                    temperature=self.temperature,
+                )
+                for policy in run.policies
+            ]
+            told = horizon if horizon is not None else run.config["settings"].get("horizon")
+            sweep.append({"horizon": told, "episodes": self.episodes, **summarise(played)})
+        about = {
+            "task": task,
+            "algo": run.config["algo"],
+            "checkpoint": self.checkpoint,
+            "updates": run.config["updates"],
+            "seeds": len(run.policies),
+            "temperature": self.temperature,
+        }
+        if not self.json:
+            rows = [(f"horizon {row['horizon']}", row) for row in sweep]
+            title = "{algo} on {task}, {updates} updates, {seeds} seed(s), {checkpoint} policy"
+            console().print(scores(title.format(**about), rows))
+        if len(sweep) == 1:
+            return {**about, **sweep[0]}
+        return {**about, "episodes": self.episodes, "sweep": sweep}

@@ -1,0 +1,29 @@
+"""How results are printed for people."""
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def console() -> Console:
+    """Standard output, wide enough for tables when it is a file or a pipe."""
+    return Console() if sys.stdout.isatty() else Console(width=140)
+
+
+def span(values: dict[str, Any], digits: int) -> str:
+    """Mean with its 95 % interval, where there is one."""
+    text = f"{values['mean']:.{digits}f}"
+    if "ci95" in values:
+        low, high = values["ci95"]
+        text += f" [{low:.{digits}f}, {high:.{digits}f}]"
+    return text
+
+
+def scores(title: str, rows: list[tuple[str, dict[str, Any]]]) -> Table:
+    """A table of named results with return, success and how many episodes they rest on."""
+    table = Table("", "return", "success", "episodes per seed", title=title, title_justify="left")
+    for name, row in rows:
+        table.add_row(name, span(row["return"], 2), span(row["success"], 2), str(row["episodes"]))
+    return table

@@ -1,0 +1,153 @@
+"""merlin train"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from merlin.cli.show import console, scores
+from merlin.errors import MerlinError
+from merlin.tasks.registry import TASKS, VARIANTS, find
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train policies from a dataset, or from a task whose data is collected on the way.
+
+    For example:
+
+      merlin train data/rooms --algo merlin --updates 4000 --out runs/rooms
+      merlin train PointRooms --variant random --updates 4000 --seeds 2 --out runs/rooms
+      merlin train --out runs/rooms --resume
+
+    The hindsight ratio and the horizon are those tuned for the task, unless set:
+    `--set hindsight_ratio=0.5 horizon=5`. Ctrl-C leaves a run that --resume continues.
+    """
+
+    data: tyro.conf.Positional[str | None] = None
+    """A dataset folder, or the name of a task; not needed with --resume."""
+    out: Path | None = None
+    """Run folder to write."""
+    algo: str = "merlin"
+    """The method."""
+    task: str | None = None
+    """Task to evaluate in, if the dataset does not name it."""
+    variant: str | None = None
+    """Kind of data, expert or random: what to collect for a task, and which tuned values."""
+    updates: int | None = None
+    """Gradient steps; 5000 unless given. With --resume: train on to so many."""
+    seeds: int = 1
+    """How many policies to train, with the seeds S, S + 1, ..."""
+    seed: int = 0
+    """The first seed S."""
+    set: tuple[str, ...] = ()
+    """Hyperparameters of the method, as field=value."""
+    resume: bool = False
+    """Continue the run at --out; it ends as if it had never been stopped."""
+    eval_every: int = 2000
+    """Updates between evaluations (what `best` chooses from)."""
+    eval_episodes: int = 100
+    """Fresh episodes per evaluation."""
+    final_episodes: int = 200
+    """Fixed episodes that score the final policy."""
+    log_every: int = 200
+    """Updates between lines of metrics.jsonl."""
+    checkpoint_every: int = 1000
+    """Updates between checkpoints."""
+    json: bool = False
+    """Print one JSON object as the last line of stdout."""
+
+    def __call__(self) -> dict[str, Any]:
+        if self.out is None:
+            raise MerlinError("--out: is missing; name the folder that the run is written to.")
+        from merlin.loop import Interrupted
+
+        try:
+            run = self._resume(self.out) if self._only_resume() else self._train(self.out)
+        except Interrupted as stop:
+            print(f"merlin: {stop}", file=sys.stderr)
+            sys.exit(130)
+        if not self.json:
+            self._print(run.result)
+        return {"run": str(self.out), **run.result}
+
+    def _only_resume(self) -> bool:
+        if self.data is None and not self.resume:
+            raise MerlinError("data: is missing; give a dataset folder or the name of a task.")
+        return self.data is None
+
+    def _resume(self, out: Path) -> Any:
+        from merlin.training import resume
+
+        return resume(out, updates=self.updates, quiet=False)
+
+    def _train(self, out: Path) -> Any:
+        from merlin.learners import configure
+        from merlin.training import train
+
+        if self.seeds < 1:
+            raise MerlinError(f"--seeds: {self.seeds} is not 1 or more.")
+        settings = dict(_setting(text) for text in self.set)
+        configure(self.algo, settings)  # complain of a wrong name before collecting data
+        if self.variant not in (None, *VARIANTS):
+            raise MerlinError(f"--variant: {self.variant!r} is not {' or '.join(VARIANTS)}.")
+        data = self._open()
+        task = find(self.task) if self.task else TASKS.get(data.task or "")
+        variant = self.variant or data.variant
+        tuned = task.tuned.get(variant) if task and variant else None
+        learner = configure(self.algo, settings, tuned.values() if tuned else {})
+        return train(
+            learner,
+            data,
+            task=task,
+            updates=5000 if self.updates is None else self.updates,
+            seeds=range(self.seed, self.seed + self.seeds),
+            out=out,
+            resume=self.resume,
+            quiet=False,
+            eval_every=self.eval_every,
+            eval_episodes=self.eval_episodes,
+            final_episodes=self.final_episodes,
+            log_every=self.log_every,
+            checkpoint_every=self.checkpoint_every,
+        )
+
+    def _open(self) -> Any:
+        """The dataset at a path, or a task's own, collected into the cache when it is missing."""
+        from merlin.data import load
+        from merlin.experts.collect import cached_path, collect_cached
+
+        assert self.data is not None
+        if self.data not in TASKS:
+            if not Path(self.data).exists() and "/" not in self.data:
+                find(self.data)  # more likely a misspelt task than a folder
+            return load(self.data)
+        task = TASKS[self.data]
+        if self.variant is None:
+            raise MerlinError("--variant: is missing; say which data to collect, e.g. random.")
+        path = cached_path(task, self.variant, episodes=task.episodes)
+        if not path.exists():
+            print(f"collecting {task.episodes} episodes into {path}", file=sys.stderr)
+        return load(collect_cached(task, self.variant, episodes=task.episodes))
+
+    def _print(self, result: dict[str, Any]) -> None:
+        if "final" not in result:
+            print(f"{self.out}: trained; no task is known, so nothing was evaluated.")
+            return
+        count = len(result["seeds"])
+        title = (
+            f"{result['algo']} on {result['task']} ({result['variant'] or 'own data'}), "
+            f"{result['updates']} updates, {count} seed{'s' if count > 1 else ''}"
+        )
+        rows = [("final", result["final"]), ("best (the paper's protocol)", result["best"])]
+        console().print(scores(title, rows))
+        print(f"{self.out}: done; `merlin eval {self.out} --episodes 1000` measures it again.")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise MerlinError(f"--set {text}: is not field=value, e.g. --set horizon=5.")
+    return name, value

@@ -1,0 +1,116 @@
+"""The native format: a folder of memory-mappable .npy files and a meta.json."""
+
+import contextlib
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from merlin.data.dataset import Dataset, validate
+from merlin.errors import MerlinError
+from merlin.files import new_folder, read_json, sha256, write_json
+
+SCHEMA = 1
+META = "meta.json"
+REQUIRED = ("observations", "actions", "achieved_goals", "starts")
+OPTIONAL = ("desired_goals",)
+
+
+def save(data: Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
+    """Write a dataset as a folder, atomically: it is there whole or not at all."""
+    target = Path(path)
+    with new_folder(target, overwrite) as folder:
+        files: dict[str, Any] = {}
+        for name, array in data.arrays().items():
+            file = folder / f"{name}.npy"
+            np.save(file, array)
+            files[name] = {"sha256": sha256(file), "bytes": file.stat().st_size}
+        meta = {
+            "format": "merlin-dataset",
+            "schema": SCHEMA,
+            "task": data.task,
+            "variant": data.variant,
+            "episodes": len(data),
+            "states": len(data.observations),
+            "action_low": [float(x) for x in data.action_low],
+            "action_high": [float(x) for x in data.action_high],
+            "provenance": dict(data.provenance),
+            "files": files,
+        }
+        write_json(folder / META, meta)
+    return target
+
+
+def load(path: str | Path) -> Dataset:
+    """Open a dataset folder as memory maps, after checking every file and every number."""
+    folder = Path(path)
+    if not folder.exists():
+        raise MerlinError(f"{folder}: no such dataset; give a folder or the name of a task.")
+    if not folder.is_dir():
+        raise MerlinError(f"{folder}: is a file, not a dataset folder; give the folder.")
+    meta = read_json(folder / META, "a dataset folder")
+    _check_meta(meta, folder)
+    arrays: dict[str, Any] = {name: _open(folder, name, meta["files"]) for name in REQUIRED}
+    for name in OPTIONAL:
+        arrays[name] = _open(folder, name, meta["files"]) if name in meta["files"] else None
+    data = Dataset(
+        **arrays,
+        action_low=_vector(meta, "action_low", folder),
+        action_high=_vector(meta, "action_high", folder),
+        task=meta.get("task"),
+        variant=meta.get("variant"),
+        provenance=meta.get("provenance") or {},
+        source=str(folder.resolve()),
+    )
+    return validate(data, str(folder))
+
+
+def _check_meta(meta: dict[str, Any], folder: Path) -> None:
+    where = folder / META
+    if meta.get("format") != "merlin-dataset":
+        raise MerlinError(f"{where}: format is not 'merlin-dataset'; convert the data first.")
+    if meta.get("schema") != SCHEMA:
+        raise MerlinError(
+            f"{where}: schema {meta.get('schema')!r} is not the {SCHEMA} that this version "
+            "reads; use the version of merlin that wrote it."
+        )
+    files = meta.get("files")
+    if not isinstance(files, dict):
+        raise MerlinError(f"{where}: lists no files; write the dataset anew.")
+    for name in REQUIRED:
+        if name not in files:
+            raise MerlinError(f"{where}: does not list {name}.npy; write the dataset anew.")
+    for key in ("task", "variant"):
+        if not isinstance(meta.get(key), str | None):
+            raise MerlinError(f"{where}: {key} is not a name; write the dataset anew.")
+
+
+def _vector(meta: dict[str, Any], key: str, folder: Path) -> np.ndarray:
+    with contextlib.suppress(TypeError, ValueError):
+        return np.asarray(meta.get(key), np.float32).reshape(-1)
+    raise MerlinError(f"{folder / META}: {key} is not a list of numbers; write it anew.")
+
+
+def _open(folder: Path, name: str, files: dict[str, Any]) -> np.ndarray:
+    path = folder / f"{name}.npy"
+    listed = files[name]
+    if not isinstance(listed, dict) or not {"sha256", "bytes"} <= listed.keys():
+        raise MerlinError(f"{folder / META}: has no checksum of {path.name}; write it anew.")
+    if not path.is_file():
+        raise MerlinError(f"{path}: is missing; copy the dataset again.")
+    size = path.stat().st_size
+    if size != listed["bytes"]:
+        raise MerlinError(
+            f"{path}: has {size} bytes, not {listed['bytes']}; it was cut short or changed, "
+            "copy the dataset again."
+        )
+    if sha256(path) != listed["sha256"]:
+        raise MerlinError(f"{path}: its checksum is wrong; copy the dataset again.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a garbled header may warn before it fails
+            # An empty array cannot be mapped; validation will say what is wrong with it.
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError, SyntaxError, TypeError, OverflowError) as error:
+        raise MerlinError(f"{path}: is not a readable .npy array ({error}).") from None

@@ -1,0 +1,149 @@
+"""Policy and task to return and success per episode."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from merlin.errors import MerlinError
+from merlin.learners.base import Policy
+from merlin.stats import summary
+from merlin.tasks.registry import Task, find
+from merlin.tasks.rollout import (
+    Observation,
+    Rollout,
+    concatenate,
+    make_batch,
+    rollout,
+    truncate,
+    waves,
+)
+
+DISCOUNT = 0.98
+FINAL_SEED = 10_000_000
+"""The first of the fixed episodes on which final policies are scored."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of one policy, one number per episode."""
+
+    returns: Float[np.ndarray, " episodes"]
+    success: Float[np.ndarray, " episodes"]
+
+    def summary(self) -> dict[str, Any]:
+        return summarise([self])
+
+    def __str__(self) -> str:
+        result = self.summary()
+        spans = [
+            "{} {:.2f} [{:.2f}, {:.2f}]".format(name, result[name]["mean"], *result[name]["ci95"])
+            for name in ("return", "success")
+        ]
+        return f"{', '.join(spans)} over {len(self.returns)} episodes"
+
+
+def summarise(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """Mean and 95 % interval of return and success over the episodes of several seeds."""
+    return {
+        "return": summary(np.stack([e.returns for e in evaluations])),
+        "success": summary(np.stack([e.success for e in evaluations])),
+    }
+
+
+def evaluate(
+    policy: Policy,
+    task: Task | str,
+    *,
+    episodes: int = 100,
+    seed: int = FINAL_SEED,
+    horizon: int | None = None,
+    temperature: float | None = None,
+) -> Evaluation:
+    """Play episodes `seed`, `seed + 1`, ... and score them.
+
+    The return is the discounted count of steps that end at the goal, success is being there
+    after the last. Without a horizon the policy uses its own.
+    """
+    return score(
+        play(policy, task, episodes=episodes, seed=seed, horizon=horizon, temperature=temperature)
+    )
+
+
+def score(played: Rollout) -> Evaluation:
+    """Discounted return and success at the last step, of each episode."""
+    discounts = DISCOUNT ** np.arange(played.rewards.shape[1])
+    return Evaluation(
+        returns=played.rewards @ discounts, success=played.success[:, -1].astype(float)
+    )
+
+
+def play(
+    policy: Policy,
+    task: Task | str,
+    *,
+    episodes: int,
+    seed: int = FINAL_SEED,
+    horizon: int | None = None,
+    temperature: float | None = None,
+) -> Rollout:
+    """The episodes themselves, for those who want to look at them."""
+    task = find(task)
+    if episodes < 1:
+        raise MerlinError(f"--episodes: {episodes} is not a number of episodes; give 1 or more.")
+    if horizon is not None and horizon < 1:
+        raise MerlinError(f"--horizon: {horizon} is not a number of steps; give 1 or more.")
+    if temperature is not None:
+        policy = with_temperature(policy, temperature)
+    key = jax.random.key(seed)
+    parts = []
+    env = make_batch(task, task.environments)
+    try:
+        for seeds, count in waves(task, range(seed, seed + episodes)):
+            labels = jnp.asarray(seeds, jnp.uint32)
+
+            def act(observation: Observation, t: int, labels: Array = labels) -> np.ndarray:
+                return np.asarray(
+                    _act(
+                        policy,
+                        jnp.asarray(observation["observation"], jnp.float32),
+                        jnp.asarray(observation["desired_goal"], jnp.float32),
+                        None if horizon is None else jnp.float32(horizon),
+                        jax.random.fold_in(key, t),
+                        labels,
+                    )
+                )
+
+            parts.append(truncate(rollout(env, act, seeds, task.episode_steps), count))
+    finally:
+        env.close()
+    return concatenate(parts)
+
+
+def with_temperature(policy: Any, temperature: float) -> Any:
+    """The same policy, sampling its actions with so many times its own deviation."""
+    if not (np.isfinite(temperature) and temperature >= 0):
+        raise MerlinError(f"--temperature: {temperature} is not a number from 0 up.")
+    if not hasattr(policy, "temperature"):
+        raise MerlinError("--temperature: this policy has none; leave the option away.")
+    return dataclasses.replace(policy, temperature=float(temperature))
+
+
+@eqx.filter_jit
+def _act(
+    policy: Policy,
+    observation: Array,
+    goal: Array,
+    horizon: Array | None,
+    key: Array,
+    labels: Array,
+) -> Float[Array, "batch action"]:
+    # One key per episode and step: an episode's noise does not depend on its neighbours.
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, labels)
+    return jax.vmap(policy, (0, 0, None, 0))(observation, goal, horizon, keys)

@@ -1,0 +1,1 @@
+"""Where data comes from: behaviour policies and their collection."""

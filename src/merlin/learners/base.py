@@ -1,0 +1,122 @@
+"""The interface that every method implements, and the registry of methods by name."""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from merlin.data.relabel import Relabel
+from merlin.errors import MerlinError
+from merlin.types import Batch, Metrics, Spec, State
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A pytree that acts: unbatched, callers vmap.
+
+    `horizon` is the number of steps within which the goal should be reached, None for the one
+    the policy was made with. `key` is needed only when its temperature is not zero.
+    """
+
+    def __call__(
+        self,
+        observation: Array,
+        goal: Float[Array, " goal"],
+        horizon: float | Float[Array, ""] | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, " action"]: ...
+
+
+class Learner(Protocol):
+    """A method: a frozen dataclass whose fields are its hyperparameters."""
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def horizon(self) -> int | None:
+        """What the policy is told as horizon when it acts; None if it is not told any."""
+        ...
+
+    @property
+    def relabel(self) -> Relabel:
+        """What goals it wants sampled."""
+        ...
+
+    def init(self, key: PRNGKeyArray, spec: Spec) -> State:
+        """Everything that training changes or needs, as one pytree of arrays."""
+        ...
+
+    def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
+        """One gradient step, pure: same arguments, same result."""
+        ...
+
+    def policy(self, state: State) -> Policy: ...
+
+
+LEARNERS: dict[str, type] = {}
+"""Method classes by the name that the command line knows them by."""
+
+
+def tuned(default: Any) -> Any:
+    """A field whose value was tuned per task: `configure` takes it from the task registry."""
+    return dataclasses.field(default=default, metadata={"tuned": True})
+
+
+def configure(
+    name: str,
+    settings: Mapping[str, str] | None = None,
+    tuned_values: Mapping[str, Any] | None = None,
+) -> Learner:
+    """Build the method `name` from text settings, over the task's tuned values, over defaults."""
+    if name not in LEARNERS:
+        raise MerlinError(f"--algo: no method is called {name!r}; {_instead(name, LEARNERS)}.")
+    method = LEARNERS[name]
+    fields = {field.name: field for field in dataclasses.fields(method)}
+    hints = typing.get_type_hints(method)
+    values = {
+        key: value
+        for key, value in (tuned_values or {}).items()
+        if key in fields and fields[key].metadata.get("tuned")
+    }
+    for key, text in (settings or {}).items():
+        if key not in fields:
+            raise MerlinError(f"--set: {name} has no field {key!r}; {_instead(key, fields)}.")
+        values[key] = _parse(text, hints[key], f"--set {key}={text}")
+    return method(**values)
+
+
+def _instead(name: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
+
+
+def _parse(text: str, kind: Any, where: str) -> Any:
+    """Read `text` as a value of the annotated type of a field."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if type(None) in arguments and text.lower() == "none":
+            return None
+        for option in arguments:
+            if option is not type(None):
+                try:
+                    return _parse(text, option, where)
+                except MerlinError:
+                    continue
+        names = ", ".join("none" if a is type(None) else a.__name__ for a in arguments)
+        raise MerlinError(f"{where}: is none of {names}.")
+    if origin is tuple:
+        return tuple(_parse(part, arguments[0], where) for part in text.split(","))
+    if kind is bool:
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        raise MerlinError(f"{where}: write true or false.")
+    try:
+        return kind(text)
+    except ValueError:
+        example = {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
+        raise MerlinError(f"{where}: {text!r} is not {example}.") from None

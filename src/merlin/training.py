@@ -1,0 +1,187 @@
+"""From a learner and a dataset to scored policies, in memory or in a run folder."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import merlin
+from merlin.data import Dataset, load
+from merlin.data.relabel import make_spec
+from merlin.errors import MerlinError
+from merlin.evaluation import Evaluation, summarise
+from merlin.files import write_json
+from merlin.learners import Learner, Policy
+from merlin.loop import Group, Schedule
+from merlin.runs import (
+    FORMAT,
+    SCHEMA,
+    Run,
+    learner_settings,
+    method_name,
+    read_config,
+    restore_learner,
+)
+from merlin.tasks.registry import TASKS, Task, find
+from merlin.types import Spec
+
+
+def train(
+    learner: Learner,
+    data: Dataset,
+    *,
+    task: Task | str | None = None,
+    updates: int = 5000,
+    seeds: int | Sequence[int] = 1,
+    out: str | Path | None = None,
+    resume: bool = False,
+    quiet: bool = True,
+    **schedule: int,
+) -> Run:
+    """Train one policy per seed and score it.
+
+    The task is the dataset's own unless given; without one there is no evaluation. With `out`
+    everything is kept there, and `resume` continues what was killed: the result is the same to
+    the byte. `schedule` takes eval_every, eval_episodes, final_episodes, log_every and
+    checkpoint_every.
+    """
+    plan = Schedule(updates=updates, **schedule)
+    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
+        raise MerlinError("--seeds: give at least one, each of them once and none negative.")
+    if task is None and data.task in TASKS:
+        task = data.task
+    environment = None if task is None else find(task)
+    spec = make_spec(data, learner.relabel)
+    if environment is not None:
+        _check_fit(environment, spec)
+    together = len(chosen) > 1 and (jax.default_backend() != "cpu" or jax.device_count() > 1)
+    config = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "version": merlin.__version__,
+        "algo": method_name(learner),
+        "settings": learner_settings(learner),
+        "task": environment.name if environment else None,
+        "variant": data.variant,
+        "data": {"path": data.source, "fingerprint": data.fingerprint()},
+        "seeds": list(chosen),
+        "together": together,
+        **asdict(plan),
+    }
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        config = _open_folder(folder, config, resume)
+    groups = [chosen] if config["together"] else [(seed,) for seed in chosen]
+    trajectories = data.on_device()
+    policies: list[Policy] = []
+    rows: list[dict[str, Any]] = []
+    for group in groups:
+        trained = Group(learner, spec, trajectories, environment, plan, group, folder, config)
+        group_policies, group_rows = trained.run(quiet)
+        policies += group_policies
+        rows += group_rows
+    result = _aggregate(config, rows)
+    if folder is not None:
+        write_json(folder / "result.json", result)
+    return Run(config=config, policies=tuple(policies), result=result, folder=folder)
+
+
+def resume(out: str | Path, *, updates: int | None = None, quiet: bool = True) -> Run:
+    """Go on with the run in `out` as it was started, or to more `updates`."""
+    folder = Path(out)
+    config = read_config(folder)
+    source = config["data"]["path"]
+    if source is None:
+        raise MerlinError(
+            f"{folder}: was trained on data in memory; call merlin.train with it and resume=True."
+        )
+    looks = ("eval_every", "eval_episodes", "final_episodes", "log_every", "checkpoint_every")
+    return train(
+        restore_learner(config["algo"], config["settings"], folder / "run.json"),
+        load(source),
+        task=config["task"],
+        updates=config["updates"] if updates is None else updates,
+        seeds=config["seeds"],
+        out=folder,
+        resume=True,
+        quiet=quiet,
+        **{name: config[name] for name in looks},
+    )
+
+
+def _check_fit(task: Task, spec: Spec) -> None:
+    found = (*spec.observation_shape, spec.action_dim, spec.goal_dim)
+    wanted = (task.observation_dim, task.action_dim, task.goal_dim)
+    if found != wanted:
+        raise MerlinError(
+            f"--task {task.name}: observation, action and goal have {wanted} dimensions there "
+            f"but {found} in the dataset; name the task that the data is from."
+        )
+
+
+def _open_folder(folder: Path, config: dict[str, Any], resume: bool) -> dict[str, Any]:
+    """Start a run folder, or check that the one there is the run that was asked for."""
+    if (folder / "run.json").exists():
+        if not resume:
+            raise MerlinError(
+                f"{folder}: holds a run already; pass --resume to go on with it, "
+                "or choose another --out."
+            )
+        there = read_config(folder)
+        # Whether seeds run together is up to the first machine; how often to look and how long
+        # to train may change, since neither changes the updates already made.
+        same = ("algo", "settings", "task", "seeds", "eval_episodes", "eval_every")
+        for key in same:
+            if there.get(key) != config[key]:
+                raise MerlinError(
+                    f"{folder}: was started with {key}={there.get(key)}, not {config[key]}; "
+                    "resume it with the same, or choose another --out."
+                )
+        if there["data"]["fingerprint"] != config["data"]["fingerprint"]:
+            raise MerlinError(
+                f"{folder}: was started on other data ({there['data']['path']}); "
+                "resume it on the same, or choose another --out."
+            )
+        config = {**config, "together": there["together"]}
+    elif folder.exists() and any(folder.iterdir()):
+        raise MerlinError(f"{folder}: is not empty and holds no run; choose another --out.")
+    write_json(folder / "run.json", config)
+    return config
+
+
+def _aggregate(config: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """One result from the rows of all seeds; `final` and `best` never mix."""
+    result: dict[str, Any] = {
+        key: config[key] for key in ("task", "variant", "algo", "settings", "updates", "version")
+    }
+    if rows[0]["final"] is None:
+        return {**result, "seeds": [{"seed": row["seed"]} for row in rows]}
+    finals = [
+        Evaluation(np.asarray(r["final"]["returns"]), np.asarray(r["final"]["success"]))
+        for r in rows
+    ]
+    best = [row["best"] for row in rows]
+    return {
+        **result,
+        "final": {"episodes": config["final_episodes"], **summarise(finals)},
+        "best": {
+            "episodes": config["eval_episodes"],
+            "return": {"mean": float(np.mean([b["return"] for b in best]))},
+            "success": {"mean": float(np.mean([b["success"] for b in best]))},
+        },
+        "seeds": [
+            {
+                "seed": row["seed"],
+                "final": {
+                    "return": float(final.returns.mean()),
+                    "success": float(final.success.mean()),
+                },
+                "best": row["best"],
+            }
+            for row, final in zip(rows, finals, strict=True)
+        ],
+    }

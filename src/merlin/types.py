@@ -1,0 +1,70 @@
+"""The few names that data, learners and evaluation share."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+Metrics = dict[str, Float[Array, ""]]
+State = Any
+"""What a learner learns: a pytree of arrays, opaque to everybody else."""
+
+
+class Trajectories(NamedTuple):
+    """A dataset's arrays on the device: all episodes back to back.
+
+    Episode `e` has the states `starts[e] .. starts[e + 1] - 1` and one action fewer than states,
+    so its action `t` is row `starts[e] - e + t`.
+    """
+
+    observations: Array  # (states, *observation)
+    actions: Float[Array, "actions action"]
+    achieved_goals: Float[Array, "states goal"]
+    desired_goals: Float[Array, "episodes goal"] | None
+    starts: Int[Array, "episodes+1"]
+
+
+class Batch(NamedTuple):
+    """What a learner is given per update. What it does not use costs nothing: jit drops it."""
+
+    observation: Array  # (batch, *observation)
+    action: Float[Array, "batch action"]
+    next_observation: Array  # (batch, *observation)
+    achieved_goal: Float[Array, "batch goal"]
+    next_achieved_goal: Float[Array, "batch goal"]
+    goal: Float[Array, "batch goal"]
+    horizon: Float[Array, " batch"]
+
+
+class Moments(NamedTuple):
+    """Mean and standard deviation per dimension."""
+
+    mean: Float[np.ndarray, " dim"]
+    std: Float[np.ndarray, " dim"]
+
+
+class Spec(NamedTuple):
+    """All that a learner may know of the data before it sees a batch."""
+
+    observation_shape: tuple[int, ...]
+    action_low: Float[np.ndarray, " action"]
+    action_high: Float[np.ndarray, " action"]
+    goal_dim: int
+    max_horizon: int  # states of the longest episode
+    observation_moments: Moments
+    goal_moments: Moments
+
+    @property
+    def action_dim(self) -> int:
+        return len(self.action_low)
+
+
+__all__ = [
+    "Batch",
+    "Metrics",
+    "Moments",
+    "PRNGKeyArray",
+    "Spec",
+    "State",
+    "Trajectories",
+]
