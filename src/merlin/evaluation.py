@@ -7,9 +7,8 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.errors import MerlinError
 from merlin.learners.base import Policy
@@ -102,23 +101,17 @@ def play(
     if temperature is not None:
         policy = with_temperature(policy, temperature)
     key = jax.random.key(seed)
+    told = None if horizon is None else np.float32(horizon)
     parts = []
     env = make_batch(task, task.environments)
     try:
         for seeds, count in waves(task, range(seed, seed + episodes)):
-            labels = jnp.asarray(seeds, jnp.uint32)
+            labels = np.asarray(seeds, np.uint32)
 
-            def act(observation: Observation, t: int, labels: Array = labels) -> np.ndarray:
-                return np.asarray(
-                    _act(
-                        policy,
-                        jnp.asarray(observation["observation"], jnp.float32),
-                        jnp.asarray(observation["desired_goal"], jnp.float32),
-                        None if horizon is None else jnp.float32(horizon),
-                        jax.random.fold_in(key, t),
-                        labels,
-                    )
-                )
+            def act(observation: Observation, t: int, labels: np.ndarray = labels) -> np.ndarray:
+                state = np.asarray(observation["observation"], np.float32)
+                goal = np.asarray(observation["desired_goal"], np.float32)
+                return np.asarray(_act(policy, state, goal, told, key, np.uint32(t), labels))
 
             parts.append(truncate(rollout(env, act, seeds, task.episode_steps), count))
     finally:
@@ -138,12 +131,13 @@ def with_temperature(policy: Any, temperature: float) -> Any:
 @eqx.filter_jit
 def _act(
     policy: Policy,
-    observation: Array,
-    goal: Array,
-    horizon: Array | None,
-    key: Array,
-    labels: Array,
+    observation: ArrayLike,
+    goal: ArrayLike,
+    horizon: ArrayLike | None,
+    key: PRNGKeyArray,
+    t: ArrayLike,
+    labels: ArrayLike,
 ) -> Float[Array, "batch action"]:
     # One key per episode and step: an episode's noise does not depend on its neighbours.
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, labels)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), labels)
     return jax.vmap(policy, (0, 0, None, 0))(observation, goal, horizon, keys)

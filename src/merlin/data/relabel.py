@@ -39,7 +39,7 @@ class Relabel:
         # Two different states, ordered: uniform over pairs, whatever the length.
         first = jax.random.randint(first_key, (n,), 0, length)
         second = jax.random.randint(second_key, (n,), 0, length - 1)
-        second = second + (second >= first)
+        second = jnp.where(second >= first, second + 1, second)
         t, i = jnp.minimum(first, second), jnp.maximum(first, second)
 
         goal, horizon = data.achieved_goals[begin + i], i - t
@@ -68,7 +68,7 @@ def make_spec(data: Dataset, relabel: Relabel) -> Spec:
     ratio = relabel.hindsight_ratio
     if ratio < 1.0 and data.desired_goals is None:
         raise MerlinError(
-            f"hindsight_ratio: {ratio} asks for desired goals but the dataset has none; set it to 1."
+            f"hindsight_ratio: {ratio} asks for desired goals, which the data lacks; set it to 1."
         )
     lengths = data.lengths
     step = np.arange(len(data.observations)) - np.repeat(data.starts[:-1], lengths)

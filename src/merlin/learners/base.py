@@ -7,7 +7,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
@@ -24,13 +24,14 @@ class Policy(Protocol):
 
     def __call__(
         self,
-        observation: Array,
-        goal: Float[Array, " goal"],
-        horizon: float | Float[Array, ""] | None = None,
+        observation: ArrayLike,
+        goal: ArrayLike,
+        horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]: ...
 
 
+@runtime_checkable
 class Learner(Protocol):
     """A method: a frozen dataclass whose fields are its hyperparameters."""
 

@@ -19,7 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
@@ -46,7 +46,7 @@ class GaussianPolicy(eqx.Module):
         self,
         observation: Float[Array, " observation"],
         goal: Float[Array, " goal"],
-        horizon: float | Float[Array, ""] | None = None,
+        horizon: ArrayLike | None = None,
     ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
         """Mean and standard deviation of the action."""
         inputs = [self.observation_normaliser(observation), self.goal_normaliser(goal)]
@@ -61,9 +61,9 @@ class GaussianPolicy(eqx.Module):
 
     def __call__(
         self,
-        observation: Float[Array, " observation"],
-        goal: Float[Array, " goal"],
-        horizon: float | Float[Array, ""] | None = None,
+        observation: ArrayLike,
+        goal: ArrayLike,
+        horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]:
         mean, std = self.distribution(jnp.asarray(observation), jnp.asarray(goal), horizon)
@@ -133,7 +133,7 @@ class Merlin:
         updates, optimiser = self._optimiser.update(gradient, state.optimiser)
         net = optax.apply_updates(state.policy.net, updates)
         policy = eqx.tree_at(lambda p: p.net, state.policy, net)
-        metrics = {"loss": loss, "gradient_norm": optax.global_norm(gradient)}
+        metrics = {"loss": loss, "gradient_norm": optax.tree.norm(gradient)}
         return MerlinState(policy=policy, optimiser=optimiser), metrics
 
     def policy(self, state: MerlinState) -> GaussianPolicy:

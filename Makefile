@@ -1,0 +1,44 @@
+# Two commands do everything: `make demo` and `make test`. Each makes .venv by itself.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test slow bench lint format docs clean
+
+demo: .venv/.installed
+	$(BIN)/python examples/demo.py
+
+test: .venv/.installed-dev
+	$(BIN)/pytest
+
+slow: .venv/.installed-dev
+	$(BIN)/pytest -m slow
+
+bench: .venv/.installed
+	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python benchmarks/evaluation.py
+
+lint: .venv/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: .venv/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf .venv site runs
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+.venv/.installed-dev: .venv/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
+	touch $@

@@ -1,0 +1,70 @@
+"""What all tests share: strict checks, a private data folder, a small dataset and a small run."""
+
+# ruff: noqa: E402 (the order of imports matters here)
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+# Most of a short run is compilation. What one test compiled, other tests and the processes that
+# they start find here; set before JAX is imported, since it reads the environment only once.
+_SCRATCH = tempfile.mkdtemp(prefix="merlin-tests-")
+atexit.register(shutil.rmtree, _SCRATCH, ignore_errors=True)
+os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{_SCRATCH}/compiled"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"
+os.environ["MERLIN_DATA"] = f"{_SCRATCH}/data"
+
+import jaxtyping
+
+# Shapes and types of these modules are checked at every call. Not merlin.data.dataset: a Dataset
+# may hold anything until `validate` has said in words what is wrong with it.
+_CHECKED = ("data.relabel", "nets", "learners", "evaluation", "stats", "checkpoint")
+jaxtyping.install_import_hook([f"merlin.{name}" for name in _CHECKED], "beartype.beartype")
+
+import jax
+import numpy as np
+import pytest
+
+import merlin
+from merlin.data import Dataset
+from merlin.learners import Merlin
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+SMALL = {"hidden": (32, 32), "batch_size": 64}
+SCHEDULE = {
+    "eval_every": 30,
+    "eval_episodes": 10,
+    "final_episodes": 20,
+    "log_every": 10,
+    "checkpoint_every": 20,
+}
+"""Looks often enough that sixty updates pass every branch of the loop."""
+
+
+@pytest.fixture(scope="session")
+def point_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random PointReach dataset on disk; never written to."""
+    folder = tmp_path_factory.mktemp("data") / "point"
+    return merlin.save(merlin.collect("PointReach", "random", episodes=30), folder)
+
+
+@pytest.fixture(scope="session")
+def point_data(point_folder: Path) -> Dataset:
+    return merlin.load(point_folder)
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory, point_data: Dataset) -> Path:
+    """A finished run of two seeds; never written to."""
+    folder = tmp_path_factory.mktemp("runs") / "point"
+    merlin.train(Merlin(**SMALL), point_data, updates=60, seeds=2, out=folder, **SCHEDULE)
+    return folder
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)

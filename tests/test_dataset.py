@@ -1,0 +1,194 @@
+"""Dataset and its folder: nothing is lost, copied or half written."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import merlin
+from merlin.data import Dataset, Episode, load, native, save
+from merlin.errors import MerlinError
+
+LENGTHS = (2, 7, 3)
+
+
+def make_episode(rng, states, *, image=False, goal=True):
+    shape = (states, 5, 4, 3) if image else (states, 4)
+    observations = (
+        rng.integers(0, 256, shape, dtype=np.uint8)
+        if image
+        else rng.normal(size=shape).astype(np.float32)
+    )
+    return Episode(
+        observations=observations,
+        actions=rng.uniform(-1, 1, (states - 1, 2)).astype(np.float32),
+        achieved_goals=rng.normal(size=(states, 3)).astype(np.float32),
+        desired_goal=rng.normal(size=3).astype(np.float32) if goal else None,
+    )
+
+
+def make_dataset(rng, *, image=False, goal=True, **about):
+    episodes = [make_episode(rng, n, image=image, goal=goal) for n in LENGTHS]
+    return Dataset.from_episodes(episodes, **about), episodes
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("image", [False, True])
+@pytest.mark.parametrize("goal", [False, True])
+def test_what_is_saved_is_loaded(rng, tmp_path, image, goal):
+    data, _ = make_dataset(
+        rng,
+        image=image,
+        goal=goal,
+        action_low=np.array([-1.0, -2.0]),
+        action_high=3.0,
+        task="PointReach",
+        variant="random",
+        provenance={"robot": "arm 7"},
+    )
+    found = load(save(data, tmp_path / "d"))
+    assert found.arrays().keys() == data.arrays().keys()
+    assert (found.desired_goals is None) == (not goal)
+    for name, array in data.arrays().items():
+        assert found.arrays()[name].dtype == array.dtype, name
+        np.testing.assert_array_equal(found.arrays()[name], array, err_msg=name)
+    np.testing.assert_array_equal(found.action_low, [-1, -2])
+    np.testing.assert_array_equal(found.action_high, [3, 3])
+    assert (found.task, found.variant) == ("PointReach", "random")
+    assert found.provenance == {"robot": "arm 7"}
+    assert found.source == str(tmp_path / "d")
+    assert found.fingerprint() == data.fingerprint()
+
+
+def test_observations_of_other_floats_become_float32(rng):
+    episode = make_episode(rng, 4)
+    data = Dataset.from_episodes([episode._replace(observations=np.arange(16.0).reshape(4, 4))])
+    assert data.observations.dtype == np.float32
+    image = make_dataset(rng, image=True)[0]
+    assert image.observations.dtype == np.uint8
+
+
+def test_loaded_arrays_are_read_only_maps_of_the_files(rng, tmp_path):
+    data = load(save(make_dataset(rng)[0], tmp_path / "d"))
+    for name, array in data.arrays().items():
+        assert isinstance(array, np.memmap), name
+        assert str(array.filename) == str(tmp_path / "d" / f"{name}.npy")
+        assert not array.flags.writeable
+    # An episode is a view, not a copy.
+    assert np.shares_memory(data.episode(1).observations, data.observations)
+
+
+def test_episodes_come_back_as_they_went_in(rng):
+    data, episodes = make_dataset(rng)
+    assert len(data) == len(LENGTHS)
+    np.testing.assert_array_equal(data.lengths, LENGTHS)
+    np.testing.assert_array_equal(data.starts, [0, 2, 9, 12])
+    for index, episode in enumerate(episodes):
+        for found, expected in zip(data.episode(index), episode, strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_no_episodes_or_half_of_the_goals_is_refused(rng):
+    with pytest.raises(MerlinError, match="at least one"):
+        Dataset.from_episodes([])
+    with pytest.raises(MerlinError, match="desired_goal"):
+        Dataset.from_episodes([make_episode(rng, 3), make_episode(rng, 3, goal=False)])
+
+
+@pytest.mark.parametrize("failing", ["actions", "starts"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_error_while_saving_leaves_nothing(rng, tmp_path, monkeypatch, failing, overwrite):
+    data = make_dataset(rng)[0]
+    target = tmp_path / "d"
+    if overwrite:
+        save(replace(data, task="PointRooms"), target)
+    before = {path: path.is_dir() for path in tmp_path.rglob("*")}
+    write = np.save
+
+    def fail_at(file, array):
+        if file.stem == failing:
+            raise OSError("disk full")
+        write(file, array)
+
+    monkeypatch.setattr(native.np, "save", fail_at)
+    with pytest.raises(OSError, match="disk full"):
+        save(data, target, overwrite=overwrite)
+    assert {path: path.is_dir() for path in tmp_path.rglob("*")} == before
+    if overwrite:
+        assert load(target).task == "PointRooms"
+
+
+def test_overwriting_must_be_asked_for(rng, tmp_path):
+    first, second = make_dataset(rng)[0], make_dataset(rng, goal=False)[0]
+    save(first, tmp_path / "d")
+    with pytest.raises(MerlinError, match="already exists"):
+        save(second, tmp_path / "d")
+    assert load(tmp_path / "d").fingerprint() == first.fingerprint()
+    save(second, tmp_path / "d", overwrite=True)
+    # No file of the first remains, nor anything beside the folder.
+    assert load(tmp_path / "d").fingerprint() == second.fingerprint()
+    assert not (tmp_path / "d" / "desired_goals.npy").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+
+
+@pytest.mark.parametrize(
+    "field", ["observations", "actions", "achieved_goals", "desired_goals", "starts"]
+)
+def test_fingerprint_changes_with_every_number(rng, field):
+    data = make_dataset(rng)[0]
+    changed = getattr(data, field).copy()
+    changed[-1] += 1
+    assert replace(data, **{field: changed}).fingerprint() != data.fingerprint()
+    same = replace(data, **{field: getattr(data, field).copy()}, source="elsewhere")
+    assert same.fingerprint() == data.fingerprint()
+
+
+def test_fingerprint_tells_shapes_apart(rng):
+    data = make_dataset(rng)[0]
+    reshaped = replace(data, observations=data.observations.reshape(-1, 2))
+    without = replace(data, desired_goals=None)
+    assert len({d.fingerprint() for d in (data, reshaped, without)}) == 3
+
+
+def test_folders_are_byte_identical(rng, tmp_path):
+    data = make_dataset(rng)[0]
+    one, two = save(data, tmp_path / "one"), save(data, tmp_path / "two")
+    assert contents(one) == contents(two)
+    assert contents(save(load(one), tmp_path / "three")) == contents(one)
+
+
+def test_collecting_twice_with_one_seed_is_byte_identical(tmp_path):
+    folders = [
+        save(merlin.collect("PointRooms", "random", episodes=3, seed=seed), tmp_path / name)
+        for name, seed in (("a", 5), ("b", 5), ("c", 6))
+    ]
+    a, b, c = map(contents, folders)
+    assert a == b
+    assert a["actions.npy"] != c["actions.npy"]
+
+
+def test_a_larger_collection_begins_with_the_smaller():
+    few = merlin.collect("PointReach", "random", episodes=3)
+    many = merlin.collect("PointReach", "random", episodes=150)
+    for index in range(3):
+        for one, other in zip(few.episode(index), many.episode(index), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_meta_lists_what_is_in_the_folder(rng, tmp_path):
+    folder = save(make_dataset(rng)[0], tmp_path / "d")
+    meta = json.loads((folder / "meta.json").read_text())
+    assert {f"{name}.npy" for name in meta["files"]} | {"meta.json"} == set(contents(folder))
+    assert (meta["episodes"], meta["states"]) == (3, 12)
+
+
+def test_on_device_keeps_values_and_narrow_types(rng):
+    data = make_dataset(rng)[0]
+    device = data.on_device()
+    for name, array in data.arrays().items():
+        np.testing.assert_array_equal(getattr(device, name), array)
+    assert {str(leaf.dtype) for leaf in device} == {"float32", "int32"}
