@@ -12,7 +12,8 @@ import numpy as np
 import merlin
 from merlin.data.relabel import make_spec
 from merlin.evaluation import play
-from merlin.tasks.rollout import make_batch, rollout
+from merlin.tasks.batch import make_batch
+from merlin.tasks.rollout import rollout
 
 TASK, EPISODES, ROUNDS = "PointRooms", 1000, 5
 
@@ -22,7 +23,7 @@ def main() -> None:
     data = merlin.collect(task, "random", episodes=200)
     learner = merlin.Merlin()
     policy = learner.policy(learner.init(jax.random.key(0), make_spec(data, learner.relabel)))
-    env = make_batch(task, task.environments)
+    batch = make_batch(task, task.environments)
     still = np.zeros((task.environments, task.action_dim), np.float32)
     play(policy, task, episodes=task.environments)
     together, alone = [], []
@@ -33,7 +34,7 @@ def main() -> None:
         begin = time.perf_counter()
         for wave in range(EPISODES // task.environments):
             seeds = range(wave * task.environments, (wave + 1) * task.environments)
-            rollout(env, lambda *_: still, seeds, task.episode_steps)
+            rollout(batch, lambda *_: still, seeds, task.episode_steps)
         alone.append(EPISODES * task.episode_steps / (time.perf_counter() - begin))
     print(
         json.dumps(

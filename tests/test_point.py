@@ -396,8 +396,8 @@ def test_many_frames_equal_single_frames():
 
 @BOTH
 def test_render(rooms):
-    env = PointEnv(rooms=rooms, render_mode="rgb_array")
-    with_goal = PointEnv(rooms=rooms, render_mode="rgb_array", render_goal=True)
+    env = PointEnv(rooms=rooms, render_mode="rgb_array", draw_goal=False)
+    with_goal = PointEnv(rooms=rooms, render_mode="rgb_array")
     env.reset(seed=0)
     with_goal.reset(seed=0)
     before = env.render()
@@ -414,7 +414,7 @@ def test_render(rooms):
 
 @BOTH
 def test_vector_render_equals_single_render(rooms):
-    options = {"rooms": rooms, "render_mode": "rgb_array", "render_goal": True, "render_size": 48}
+    options = {"rooms": rooms, "render_mode": "rgb_array", "draw_goal": True, "render_size": 48}
     envs = PointVectorEnv(3, **options)
     envs.reset(seed=4)
     frames = envs.render()

@@ -20,9 +20,10 @@ _HEADER = "merlin"
 def to_bytes(tree: Any, metadata: dict[str, Any]) -> bytes:
     """Serialise; equal trees and metadata give equal bytes.
 
-    The metadata is one JSON string because safetensors does not keep the order of several.
+    The metadata is one JSON string because safetensors does not keep the order of several. Keys
+    stay in their order, so that what is written again after a resume is the same to the byte.
     """
-    header = {_HEADER: json.dumps(metadata, sort_keys=True)}
+    header = {_HEADER: json.dumps(metadata)}
     return safetensors.numpy.save(_named(tree), metadata=header)
 
 

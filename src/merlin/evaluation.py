@@ -13,16 +13,9 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from merlin.errors import MerlinError
 from merlin.learners.base import Policy
 from merlin.stats import summary
+from merlin.tasks.batch import Batch, Observation, make_batch
 from merlin.tasks.registry import Task, find
-from merlin.tasks.rollout import (
-    Observation,
-    Rollout,
-    concatenate,
-    make_batch,
-    rollout,
-    truncate,
-    waves,
-)
+from merlin.tasks.rollout import Rollout, concatenate, rollout, truncate, waves
 
 DISCOUNT = 0.98
 FINAL_SEED = 10_000_000
@@ -64,14 +57,24 @@ def evaluate(
     seed: int = FINAL_SEED,
     horizon: int | None = None,
     temperature: float | None = None,
+    batch: Batch | None = None,
 ) -> Evaluation:
     """Play episodes `seed`, `seed + 1`, ... and score them.
 
     The return is the discounted count of steps that end at the goal, success is being there
-    after the last. Without a horizon the policy uses its own.
+    after the last. Without a horizon the policy uses its own. Who evaluates often keeps the
+    task's environments open in a `batch`.
     """
     return score(
-        play(policy, task, episodes=episodes, seed=seed, horizon=horizon, temperature=temperature)
+        play(
+            policy,
+            task,
+            episodes=episodes,
+            seed=seed,
+            horizon=horizon,
+            temperature=temperature,
+            batch=batch,
+        )
     )
 
 
@@ -91,6 +94,7 @@ def play(
     seed: int = FINAL_SEED,
     horizon: int | None = None,
     temperature: float | None = None,
+    batch: Batch | None = None,
 ) -> Rollout:
     """The episodes themselves, for those who want to look at them."""
     task = find(task)
@@ -103,7 +107,7 @@ def play(
     key = jax.random.key(seed)
     told = None if horizon is None else np.float32(horizon)
     parts = []
-    env = make_batch(task, task.environments)
+    opened = make_batch(task, task.environments) if batch is None else batch
     try:
         for seeds, count in waves(task, range(seed, seed + episodes)):
             labels = np.asarray(seeds, np.uint32)
@@ -113,9 +117,10 @@ def play(
                 goal = np.asarray(observation["desired_goal"], np.float32)
                 return np.asarray(_act(policy, state, goal, told, key, np.uint32(t), labels))
 
-            parts.append(truncate(rollout(env, act, seeds, task.episode_steps), count))
+            parts.append(truncate(rollout(opened, act, seeds, task.episode_steps), count))
     finally:
-        env.close()
+        if batch is None:
+            opened.close()
     return concatenate(parts)
 
 

@@ -1,5 +1,6 @@
 """The training loop: blind to the method, exact when resumed."""
 
+import functools
 import signal
 import threading
 import time
@@ -21,6 +22,7 @@ from merlin.files import write_json
 from merlin.learners import Learner, Policy
 from merlin.progress import Progress
 from merlin.runs import SeedLog, save_policy
+from merlin.tasks.batch import Batch
 from merlin.tasks.registry import Task
 from merlin.types import PRNGKeyArray, Spec, State, Trajectories
 
@@ -94,6 +96,15 @@ def make_chunk(learner: Learner) -> Callable[..., tuple[State, dict]]:
     return chunk
 
 
+@functools.cache
+def compiled_chunk(learner: Learner, together: bool) -> Callable[..., tuple[State, dict]]:
+    """`make_chunk`, compiled once for all the seeds that train one after the other."""
+    chunk = make_chunk(learner)
+    if together:
+        chunk = jax.vmap(chunk, in_axes=(0, None, 0, None, None))
+    return jax.jit(chunk, donate_argnums=0)
+
+
 class Group:
     """Seeds that train together: one on a CPU, all of them on an accelerator."""
 
@@ -107,21 +118,18 @@ class Group:
         seeds: tuple[int, ...],
         folder: Path | None,
         config: dict[str, Any],
+        batch: Batch | None,
     ):
         self.learner, self.spec, self.trajectories = learner, spec, trajectories
         self.task, self.plan, self.seeds, self.folder = task, plan, seeds, folder
+        self.batch = batch  # the task's environments, opened once for all evaluations
         self.about = {"task": config["task"], "variant": config["variant"]}
         keys = [jax.random.split(jax.random.key(seed)) for seed in seeds]
         self.init_keys = jnp.stack([k[0] for k in keys])
         self.update_keys = jnp.stack([k[1] for k in keys])
-        chunk = make_chunk(learner)
+        self.chunk = compiled_chunk(learner, together=len(seeds) > 1)
         if len(seeds) == 1:
-            self.chunk = jax.jit(chunk, donate_argnums=0)
             self.update_keys = self.update_keys[0]
-        else:
-            self.chunk = jax.jit(
-                jax.vmap(chunk, in_axes=(0, None, 0, None, None)), donate_argnums=0
-            )
 
     def run(self, quiet: bool) -> tuple[list[Policy], list[dict[str, Any]]]:
         step, state, known = self._start()
@@ -143,9 +151,9 @@ class Group:
             build, key = jax.vmap(init), self.init_keys
         at = self._checkpoint_path
         if at is None or not at.exists():
-            # Compiled, as the updates are: a state made op by op may share buffers (a zero that
-            # stands for several leaves), which cannot be donated.
-            return 0, self._place(jax.jit(build)(key)), [Progression() for _ in self.seeds]
+            # Copied, because leaves that share a buffer (one zero for several) cannot be donated.
+            state = jax.tree.map(jnp.array, build(key))
+            return 0, self._place(state), [Progression() for _ in self.seeds]
         state, about = load_tree(at, jax.eval_shape(build, key))
         if about["step"] > self.plan.updates:
             raise MerlinError(
@@ -214,7 +222,13 @@ class Group:
             policy = self._policy(state, index)
             # Other episodes at each look, and never those of the final score.
             first = int(np.random.SeedSequence((seed, step)).generate_state(1)[0]) // 4
-            scores = evaluate(policy, self.task, episodes=self.plan.eval_episodes, seed=first)
+            scores = evaluate(
+                policy,
+                self.task,
+                episodes=self.plan.eval_episodes,
+                seed=first,
+                batch=self.batch,
+            )
             row = {
                 "step": step,
                 "return": float(scores.returns.mean()),
@@ -259,7 +273,9 @@ class Group:
             self._save_policy(seed, "policy", policy, self.plan.updates)
             row: dict[str, Any] = {"seed": seed, "best": known[index].best, "final": None}
             if self.task is not None:
-                final = evaluate(policy, self.task, episodes=self.plan.final_episodes)
+                final = evaluate(
+                    policy, self.task, episodes=self.plan.final_episodes, batch=self.batch
+                )
                 row["final"] = {k: v.tolist() for k, v in vars(final).items()}
             if self.folder is not None:
                 write_json(self.folder / f"seed-{seed}" / "result.json", row)

@@ -25,7 +25,8 @@ from merlin.runs import (
     read_config,
     restore_learner,
 )
-from merlin.tasks.registry import TASKS, Task, find
+from merlin.tasks.batch import make_batch
+from merlin.tasks.registry import Task, find
 from merlin.types import Spec
 
 
@@ -52,9 +53,8 @@ def train(
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
         raise MerlinError("--seeds: give at least one, each of them once and none negative.")
-    if task is None and data.task in TASKS:
-        task = data.task
-    environment = None if task is None else find(task)
+    named = data.task if task is None else task
+    environment = None if named is None else find(named)
     spec = make_spec(data, learner.relabel)
     if environment is not None:
         _check_fit(environment, spec)
@@ -79,11 +79,18 @@ def train(
     trajectories = data.on_device()
     policies: list[Policy] = []
     rows: list[dict[str, Any]] = []
-    for group in groups:
-        trained = Group(learner, spec, trajectories, environment, plan, group, folder, config)
-        group_policies, group_rows = trained.run(quiet)
-        policies += group_policies
-        rows += group_rows
+    batch = make_batch(environment, environment.environments) if environment else None
+    try:
+        for group in groups:
+            trained = Group(
+                learner, spec, trajectories, environment, plan, group, folder, config, batch
+            )
+            group_policies, group_rows = trained.run(quiet)
+            policies += group_policies
+            rows += group_rows
+    finally:
+        if batch is not None:
+            batch.close()
     result = _aggregate(config, rows)
     if folder is not None:
         write_json(folder / "result.json", result)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -19,8 +19,8 @@ class Collect:
       merlin collect PointRooms --variant random --episodes 2000 --out data/rooms
     """
 
-    task: tyro.conf.Positional[str]
-    """Name of the task, as `merlin tasks` lists it."""
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
+    """Name of the task, as `merlin tasks` lists it, or module:EnvId of your own."""
     out: Path
     """Folder to write; it must not exist yet."""
     variant: str = "random"
@@ -29,6 +29,8 @@ class Collect:
     """How many episodes; as many as in the paper's data unless given."""
     seed: int = 0
     """Seed of the whole dataset."""
+    workers: int | None = None
+    """Processes that play; one per core unless given. The data does not depend on it."""
     overwrite: bool = False
     """Replace what is at --out."""
     json: bool = False
@@ -40,7 +42,14 @@ class Collect:
         from merlin.data import describe, save
         from merlin.experts.collect import collect
 
-        data = collect(task, self.variant, episodes=self.episodes, seed=self.seed)
+        data = collect(
+            task,
+            self.variant,
+            episodes=self.episodes,
+            seed=self.seed,
+            workers=self.workers,
+            quiet=False,
+        )
         save(data, self.out, overwrite=self.overwrite)
         about = {"path": str(self.out), **describe.describe(data)}
         if not self.json:

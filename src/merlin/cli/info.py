@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 from rich.table import Table
@@ -19,7 +19,7 @@ class Info:
       merlin info data/rooms
     """
 
-    data: tyro.conf.Positional[Path]
+    data: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATA")]
     """The dataset folder."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""

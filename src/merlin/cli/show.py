@@ -7,9 +7,14 @@ from rich.console import Console
 from rich.table import Table
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # rich would exit with 1; `main` knows better
+
+
 def console() -> Console:
     """Standard output, wide enough for tables when it is a file or a pipe."""
-    return Console() if sys.stdout.isatty() else Console(width=140)
+    return _Console() if sys.stdout.isatty() else _Console(width=140)
 
 
 def span(values: dict[str, Any], digits: int) -> str:

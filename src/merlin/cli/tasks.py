@@ -34,7 +34,12 @@ class Tasks:
                     str(task.observation_dim),
                     str(task.action_dim),
                     str(task.goal_dim),
-                    f"{task.tolerance:g}",
+                    f"{task.tolerance:g}"
+                    + (
+                        f" ({task.success_tolerance:g} at the end)"
+                        if task.success_tolerance
+                        else ""
+                    ),
                     str(task.episode_steps),
                     str(task.episodes),
                     f"{expert.hindsight_ratio:g}"

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -26,14 +26,14 @@ class Train:
     `--set hindsight_ratio=0.5 horizon=5`. Ctrl-C leaves a run that --resume continues.
     """
 
-    data: tyro.conf.Positional[str | None] = None
-    """A dataset folder, or the name of a task; not needed with --resume."""
+    data: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="DATA|TASK")] = None
+    """A dataset folder, or a task (see `merlin tasks`); not needed with --resume."""
     out: Path | None = None
     """Run folder to write."""
     algo: str = "merlin"
     """The method."""
     task: str | None = None
-    """Task to evaluate in, if the dataset does not name it."""
+    """Task to evaluate in, if the dataset does not name it; also module:EnvId of your own."""
     variant: str | None = None
     """Kind of data, expert or random: what to collect for a task, and which tuned values."""
     updates: int | None = None
@@ -94,7 +94,7 @@ class Train:
         if self.variant not in (None, *VARIANTS):
             raise MerlinError(f"--variant: {self.variant!r} is not {' or '.join(VARIANTS)}.")
         data = self._open()
-        task = find(self.task) if self.task else TASKS.get(data.task or "")
+        task = find(self.task or data.task) if self.task or data.task else None
         variant = self.variant or data.variant
         tuned = task.tuned.get(variant) if task and variant else None
         learner = configure(self.algo, settings, tuned.values() if tuned else {})
@@ -120,17 +120,17 @@ class Train:
         from merlin.experts.collect import cached_path, collect_cached
 
         assert self.data is not None
-        if self.data not in TASKS:
-            if not Path(self.data).exists() and "/" not in self.data:
-                find(self.data)  # more likely a misspelt task than a folder
+        if self.data not in TASKS and Path(self.data).exists():
             return load(self.data)
-        task = TASKS[self.data]
+        if "/" in self.data and ":" not in self.data:
+            return load(self.data)  # a folder that is not there: say so, not 'no such task'
+        task = find(self.data)
         if self.variant is None:
             raise MerlinError("--variant: is missing; say which data to collect, e.g. random.")
         path = cached_path(task, self.variant, episodes=task.episodes)
         if not path.exists():
             print(f"collecting {task.episodes} episodes into {path}", file=sys.stderr)
-        return load(collect_cached(task, self.variant, episodes=task.episodes))
+        return load(collect_cached(task, self.variant, episodes=task.episodes, quiet=False))
 
     def _print(self, result: dict[str, Any]) -> None:
         if "final" not in result:

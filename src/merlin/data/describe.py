@@ -28,8 +28,9 @@ def describe(data: Dataset) -> dict[str, Any]:
             if name != "starts" and array.ndim == 2
         },
     }
-    if data.task in TASKS and data.desired_goals is not None:
-        at_goal = reached(data, TASKS[data.task].tolerance)
+    tolerance = TASKS[data.task].tolerance if data.task in TASKS else None
+    if tolerance is not None and data.desired_goals is not None:
+        at_goal = reached(data, tolerance)
         last = data.starts[1:] - 1
         about["reached"] = {
             "ever": float(np.mean(np.maximum.reduceat(at_goal, data.starts[:-1]))),

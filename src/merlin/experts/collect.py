@@ -9,50 +9,47 @@ import merlin
 from merlin.data import native
 from merlin.data.dataset import Dataset
 from merlin.errors import MerlinError
+from merlin.experts.behaviour import Behaviour, Uniform, play_episodes
+from merlin.progress import Progress
+from merlin.tasks.batch import default_workers
 from merlin.tasks.registry import Task, find
-from merlin.tasks.rollout import Observation, concatenate, make_batch, rollout, truncate, waves
+from merlin.tasks.rollout import Rollout, concatenate
+from merlin.tasks.workers import Pool
+
+EPISODES_PER_JOB = 20
 
 
 def collect(
-    task: Task | str, variant: str, *, episodes: int | None = None, seed: int = 0
+    task: Task | str,
+    variant: str,
+    *,
+    episodes: int | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    quiet: bool = True,
 ) -> Dataset:
-    """Play `episodes` episodes; the same seed gives the same data.
+    """Play as many episodes as the paper's data has, or as given.
 
-    An episode has as many states as an evaluation has steps and one action fewer, as in the
-    benchmark's published data.
+    The same seed gives the same data, whatever the number of workers.
     """
     task = find(task)
     episodes = task.episodes if episodes is None else episodes
-    if variant != "random":
-        raise MerlinError(f"--variant: {variant!r} cannot be collected yet; choose random.")
     if episodes < 1:
         raise MerlinError(f"--episodes: {episodes} is not a number of episodes; give 1 or more.")
     if seed < 0:
         raise MerlinError(f"--seed: {seed} is negative; give 0 or more.")
-    steps = task.episode_steps - 1
-    parts = []
-    env = make_batch(task, task.environments)
-    try:
-        for indices, count in waves(task, range(episodes)):
-            streams = [np.random.SeedSequence((seed, index)) for index in indices]
-            drawn = _uniform_actions(streams, steps, env.single_action_space)
-
-            def act(_: Observation, t: int, drawn: np.ndarray = drawn) -> np.ndarray:
-                return drawn[:, t]
-
-            seeds = [int(stream.generate_state(1)[0]) for stream in streams]
-            parts.append(truncate(rollout(env, act, seeds, steps), count))
-    finally:
-        env.close()
-    played = concatenate(parts)
+    if workers is not None and workers < 1:
+        raise MerlinError(f"--workers: {workers} is not 1 or more.")
+    played = _play(task, _behaviour(variant), episodes, seed, workers, quiet)
+    low, high = task.bounds()
     return Dataset(
         observations=played.observations.reshape(-1, task.observation_dim),
         actions=played.actions.reshape(-1, task.action_dim),
         achieved_goals=played.achieved_goals.reshape(-1, task.goal_dim),
         desired_goals=played.desired_goals,
-        starts=np.arange(episodes + 1, dtype=np.int64) * (steps + 1),
-        action_low=np.full(task.action_dim, -1.0, np.float32),
-        action_high=np.full(task.action_dim, 1.0, np.float32),
+        starts=np.arange(episodes + 1, dtype=np.int64) * task.episode_steps,
+        action_low=low,
+        action_high=high,
         task=task.name,
         variant=variant,
         provenance={
@@ -63,14 +60,31 @@ def collect(
     )
 
 
-def _uniform_actions(streams: list[np.random.SeedSequence], steps: int, space) -> np.ndarray:  # type: ignore[no-untyped-def]
-    draws = [
-        np.random.default_rng(stream.spawn(1)[0]).uniform(
-            space.low, space.high, (steps, *space.shape)
-        )
-        for stream in streams
+def _behaviour(variant: str) -> Behaviour:
+    if variant == "random":
+        return Uniform()
+    raise MerlinError(f"--variant: {variant!r} cannot be collected yet; choose random.")
+
+
+def _play(
+    task: Task, behaviour: Behaviour, episodes: int, seed: int, workers: int | None, quiet: bool
+) -> Rollout:
+    if task.vector_entry_point:
+        return play_episodes({}, task, behaviour, seed, range(episodes))
+    jobs = [
+        (task, behaviour, seed, range(begin, min(begin + EPISODES_PER_JOB, episodes)))
+        for begin in range(0, episodes, EPISODES_PER_JOB)
     ]
-    return np.stack(draws).astype(np.float32)
+    count = min(len(jobs), default_workers() if workers is None else workers)
+    parts: list[Rollout] = []
+    with (
+        Pool(count) as pool,
+        Progress(f"collecting {task.name}", episodes, "episodes", quiet=quiet) as bar,
+    ):
+        for job, part in zip(jobs, pool.map(play_episodes, jobs), strict=True):
+            parts.append(part)
+            bar.update(job[-1][-1] + 1)
+    return concatenate(parts)
 
 
 def cache_folder() -> Path:
@@ -83,12 +97,16 @@ def cache_folder() -> Path:
 
 def cached_path(task: Task, variant: str, *, episodes: int, seed: int = 0) -> Path:
     """Where `train` looks for a task's data and puts what it collects."""
-    return cache_folder() / f"{task.name}-{variant}-{episodes}-seed{seed}"
+    name = task.name.replace("/", "_").replace(":", "_")
+    return cache_folder() / f"{name}-{variant}-{episodes}-seed{seed}"
 
 
-def collect_cached(task: Task, variant: str, *, episodes: int, seed: int = 0) -> Path:
+def collect_cached(
+    task: Task, variant: str, *, episodes: int, seed: int = 0, quiet: bool = True
+) -> Path:
     """The task's dataset in the cache, collected now if it is not there."""
     path = cached_path(task, variant, episodes=episodes, seed=seed)
     if not path.exists():
-        native.save(collect(task, variant, episodes=episodes, seed=seed), path)
+        data = collect(task, variant, episodes=episodes, seed=seed, quiet=quiet)
+        native.save(data, path)
     return path

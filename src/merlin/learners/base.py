@@ -35,6 +35,8 @@ class Policy(Protocol):
 class Learner(Protocol):
     """A method: a frozen dataclass whose fields are its hyperparameters."""
 
+    def __hash__(self) -> int: ...
+
     @property
     def batch_size(self) -> int: ...
 

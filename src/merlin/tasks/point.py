@@ -179,13 +179,13 @@ class _PointTask:
     tolerance = TOLERANCE
 
     def __init__(
-        self, rooms: bool, render_mode: str | None, render_goal: bool, render_size: int
+        self, rooms: bool, render_mode: str | None, draw_goal: bool, render_size: int
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode must be None or 'rgb_array', not {render_mode!r}")
         self.arena = ROOMS if rooms else OPEN
         self.render_mode = render_mode
-        self.render_goal = render_goal
+        self.draw_goal = draw_goal
         self.render_size = render_size
         self._positions: Points = np.empty((0, 2))
         self._goals: Points = np.empty((0, 2))
@@ -202,7 +202,7 @@ class _PointTask:
         return reached.astype(np.float32) - np.float32(1.0)
 
     def _frames(self) -> raster.Frames:
-        goals = self._goals if self.render_goal else None
+        goals = self._goals if self.draw_goal else None
         return raster.draw(self._positions, goals, self.arena.walls, self.render_size)
 
     def _require_reset(self) -> None:
@@ -216,7 +216,7 @@ class PointEnv(_PointTask, gymnasium.Env[Observation, np.ndarray]):
     Args:
         rooms: Whether the arena has walls (PointRooms) or not (PointReach).
         render_mode: None or "rgb_array".
-        render_goal: Whether frames show the goal.
+        draw_goal: Whether frames show the goal.
         render_size: Height and width of frames.
     """
 
@@ -226,10 +226,10 @@ class PointEnv(_PointTask, gymnasium.Env[Observation, np.ndarray]):
         self,
         rooms: bool = False,
         render_mode: str | None = None,
-        render_goal: bool = False,
+        draw_goal: bool = True,
         render_size: int = 480,
     ) -> None:
-        super().__init__(rooms, render_mode, render_goal, render_size)
+        super().__init__(rooms, render_mode, draw_goal, render_size)
         self.observation_space, self.action_space = _spaces()
 
     def reset(
@@ -275,10 +275,10 @@ class PointVectorEnv(_PointTask, VectorEnv[Observation, np.ndarray, np.ndarray])
         max_episode_steps: int = 50,
         rooms: bool = False,
         render_mode: str | None = None,
-        render_goal: bool = False,
+        draw_goal: bool = True,
         render_size: int = 480,
     ) -> None:
-        super().__init__(rooms, render_mode, render_goal, render_size)
+        super().__init__(rooms, render_mode, draw_goal, render_size)
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
         self.single_observation_space, self.single_action_space = _spaces()

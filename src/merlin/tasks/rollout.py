@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import gymnasium
 import numpy as np
 from jaxtyping import Bool, Float
 
+from merlin.tasks.batch import Batch, Observation
 from merlin.tasks.registry import Task
 
-Observation = dict[str, np.ndarray]
 Act = Callable[[Observation, int], np.ndarray]
 """From the batch's observations and the step to the batch's actions."""
 
@@ -25,23 +24,18 @@ class Rollout(NamedTuple):
     success: Bool[np.ndarray, "episodes steps"]
 
 
-def make_batch(task: Task, n: int) -> gymnasium.vector.VectorEnv:
-    """`n` environments that step together."""
-    mode = "vector_entry_point" if task.vector_entry_point else "sync"
-    return gymnasium.make_vec(task.env_id, num_envs=n, vectorization_mode=mode)
-
-
-def rollout(env: gymnasium.vector.VectorEnv, act: Act, seeds: Sequence[int], steps: int) -> Rollout:
-    """Play one episode per seed; `env` has as many environments as there are seeds."""
-    observation, _ = env.reset(seed=[int(seed) for seed in seeds])  # type: ignore[arg-type]
+def rollout(batch: Batch, act: Act, seeds: Sequence[int], steps: int) -> Rollout:
+    """Play one episode per seed; the batch has as many environments as there are seeds."""
+    observation = batch.reset(seeds)
     states, actions, rewards, success = [observation], [], [], []
     for t in range(steps):
-        action = act(observation, t)
-        observation, reward, _, _, info = env.step(action)
+        action = np.asarray(act(observation, t), np.float32)
+        answer = batch.step(action)
+        observation = answer.observation
         states.append(observation)
-        actions.append(np.asarray(action, np.float32))
-        rewards.append(np.asarray(reward) + 1.0)  # environments give -1 and 0
-        success.append(np.asarray(info["is_success"]) > 0.5)
+        actions.append(action)
+        rewards.append(answer.reward)
+        success.append(answer.success)
     return Rollout(
         observations=np.stack([s["observation"] for s in states], 1).astype(np.float32),
         actions=np.stack(actions, 1),
@@ -52,7 +46,7 @@ def rollout(env: gymnasium.vector.VectorEnv, act: Act, seeds: Sequence[int], ste
     )
 
 
-def waves(task: Task, seeds: Sequence[int]) -> Iterator[tuple[Sequence[int], int]]:
+def waves(task: Task, seeds: Sequence[int]) -> Iterator[tuple[list[int], int]]:
     """Cut seeds into batches of one size, the last filled up, with how many of each count.
 
     Matrix products round differently for different batch sizes: with one size, an episode's

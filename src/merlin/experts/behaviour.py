@@ -1,0 +1,61 @@
+"""How data is collected: behaviour policies that run inside worker processes, so without JAX."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from merlin.tasks.batch import Batch, LocalBatch, Observation, VectorBatch
+from merlin.tasks.registry import Task
+from merlin.tasks.rollout import Act, Rollout, concatenate, rollout, truncate
+
+
+@runtime_checkable
+class Behaviour(Protocol):
+    """Makes the acting function of a batch of episodes, one random stream per episode."""
+
+    def __call__(self, task: Task, streams: Sequence[np.random.Generator], steps: int) -> Act: ...
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Actions drawn uniformly within their bounds."""
+
+    def __call__(self, task: Task, streams: Sequence[np.random.Generator], steps: int) -> Act:
+        low, high = task.bounds()
+        size = (steps, task.action_dim)
+        drawn = np.stack([stream.uniform(low, high, size) for stream in streams])
+
+        def act(_: Observation, t: int) -> Float[np.ndarray, "batch action"]:
+            return drawn[:, t].astype(np.float32)
+
+        return act
+
+
+def play_episodes(
+    memory: dict[str, Any], task: Task, behaviour: Behaviour, seed: int, indices: Sequence[int]
+) -> Rollout:
+    """Play the dataset's episodes `indices`; each depends on the seed and its own index only.
+
+    An episode has as many states as an evaluation has steps and one action fewer, as in the
+    benchmark's published data.
+    """
+    if "collecting" not in memory:
+        # One environment at a time unless the task moves many at once: what a behaviour's
+        # matrix products round to must not depend on which episodes share a batch.
+        size = task.environments if task.vector_entry_point else 1
+        batch: Batch = VectorBatch(task, size) if size > 1 else LocalBatch(task, 1)
+        memory["collecting"] = (batch, size)
+    batch, size = memory["collecting"]
+    steps = task.episode_steps - 1
+    parts = []
+    for begin in range(0, len(indices), size):
+        chosen = list(indices[begin : begin + size])
+        filled = chosen + [chosen[-1]] * (size - len(chosen))
+        seeds = [np.random.SeedSequence((seed, index)).spawn(2) for index in filled]
+        starts = [int(start.generate_state(1)[0]) for start, _ in seeds]
+        act = behaviour(task, [np.random.default_rng(stream) for _, stream in seeds], steps)
+        parts.append(truncate(rollout(batch, act, starts, steps), len(chosen)))
+    return concatenate(parts)

@@ -1,0 +1,403 @@
+"""Whatever is wrong with the input: exit code 2, one sentence, and nothing left on disk."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from merlin.cli import main
+from merlin.errors import MerlinError
+
+
+class Case(NamedTuple):
+    """How to break a copy of good input, what to call on it, and what must be said."""
+
+    name: str
+    arguments: str  # with {data}, {run} and {new} for folders
+    fragment: str  # likewise
+    spoil: Callable[[Path], None] = lambda folder: None
+
+
+# Ways to break a dataset folder
+
+
+def rewrite_meta(change: Callable[[dict], object]) -> Callable[[Path], None]:
+    def spoil(data: Path) -> None:
+        meta = json.loads((data / "meta.json").read_text())
+        change(meta)
+        (data / "meta.json").write_text(json.dumps(meta))
+
+    return spoil
+
+
+def rewrite_array(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
+    """Change an array and its checksum, so that it is the content that is found wrong."""
+
+    def spoil(data: Path) -> None:
+        file = data / f"{name}.npy"
+        np.save(file, change(np.load(file)))
+        listed = {
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+            "bytes": file.stat().st_size,
+        }
+        rewrite_meta(lambda meta: meta["files"].update({name: listed}))(data)
+
+    return spoil
+
+
+def put(row: int, column: int, value: float) -> Callable[[np.ndarray], np.ndarray]:
+    def change(array: np.ndarray) -> np.ndarray:
+        array[row, column] = value
+        return array
+
+    return change
+
+
+def rewrite_file(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+    return spoil
+
+
+def flip_last_byte(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+def garble(name: str) -> Callable[[Path], None]:
+    """Bytes that are no array, with a checksum that says they are meant."""
+
+    def spoil(data: Path) -> None:
+        file = data / f"{name}.npy"
+        file.write_bytes(b"no array at all, " * 10)
+        listed = {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "bytes": 170}
+        rewrite_meta(lambda meta: meta["files"].update({name: listed}))(data)
+
+    return spoil
+
+
+def nothing_in_it(data: Path) -> None:
+    for name in ("observations", "actions", "achieved_goals", "desired_goals"):
+        rewrite_array(name, lambda array: array[:0])(data)
+    rewrite_array("starts", lambda starts: starts[:1])(data)
+
+
+def info(name: str, spoil: Callable[[Path], None], fragment: str) -> Case:
+    return Case(name, "info {data}", fragment, spoil)
+
+
+META, ARRAY = "{data}/meta.json: ", "{data}/%s.npy: "
+DATASETS = [
+    info("no meta", lambda d: (d / "meta.json").unlink(), META + "no such file"),
+    info("meta is no JSON", rewrite_file("meta.json", lambda b: b[:-9]), META + "cannot be read"),
+    info("meta is not text", rewrite_file("meta.json", lambda b: b"\xff\xfe{"), META),
+    info("meta is a list", rewrite_file("meta.json", lambda b: b"[]"), META + "holds no JSON"),
+    info("another format", rewrite_meta(lambda m: m.update(format="x")), META + "format"),
+    info("another schema", rewrite_meta(lambda m: m.update(schema=2)), META + "schema 2"),
+    info("no files listed", rewrite_meta(lambda m: m.pop("files")), META + "lists no files"),
+    info("a file not listed", rewrite_meta(lambda m: m["files"].pop("actions")), "actions.npy"),
+    info(
+        "no checksum",
+        rewrite_meta(lambda m: m["files"]["actions"].pop("sha256")),
+        META + "has no checksum of actions.npy",
+    ),
+    info("task is a number", rewrite_meta(lambda m: m.update(task=3)), META + "task"),
+    info("bounds are words", rewrite_meta(lambda m: m.update(action_low="low")), "action_low"),
+    info("bounds too short", rewrite_meta(lambda m: m.update(action_low=[-1])), "action_low"),
+    info("no bounds", rewrite_meta(lambda m: m.pop("action_high")), "action_high"),
+    info(
+        "bounds swapped",
+        rewrite_meta(lambda m: m.update(action_low=[-1, 2])),
+        "{data}: action_low is not below action_high in dimension 1",
+    ),
+    info("no array", lambda d: (d / "actions.npy").unlink(), ARRAY % "actions" + "is missing"),
+    info("cut short", rewrite_file("actions.npy", lambda b: b[:-8]), ARRAY % "actions" + "has "),
+    info("flipped bit", rewrite_file("observations.npy", flip_last_byte), "checksum"),
+    info("no npy", garble("actions"), ARRAY % "actions" + "is not a readable .npy"),
+    info(
+        "nan",
+        rewrite_array("observations", put(120, 1, np.nan)),
+        ARRAY % "observations" + "row 120 (step 20 of episode 2) is nan in dimension 1",
+    ),
+    info(
+        "inf",
+        rewrite_array("desired_goals", put(4, 0, -np.inf)),
+        ARRAY % "desired_goals" + "episode 4 is -inf in dimension 0",
+    ),
+    info("nan achieved", rewrite_array("achieved_goals", put(0, 0, np.nan)), "achieved_goals"),
+    info(
+        "action out of bounds",
+        rewrite_array("actions", put(50, 1, 1.5)),
+        ARRAY % "actions" + "row 50 (step 1 of episode 1) is 1.5 in dimension 1",
+    ),
+    info(
+        "wrong dtype",
+        rewrite_array("observations", lambda a: a.astype(np.float64)),
+        ARRAY % "observations" + "dtype is float64",
+    ),
+    info("integers", rewrite_array("actions", lambda a: a.astype(np.int32)), "dtype is int32"),
+    info("objects", rewrite_array("actions", lambda a: a.astype(object)), ARRAY % "actions"),
+    info(
+        "float starts",
+        rewrite_array("starts", lambda a: a.astype(np.float64)),
+        ARRAY % "starts" + "dtype",
+    ),
+    info(
+        "three dimensions",
+        rewrite_array("observations", lambda a: a[:, None]),
+        ARRAY % "observations" + "shape is",
+    ),
+    info("no width", rewrite_array("actions", lambda a: a[:, :0]), ARRAY % "actions"),
+    info(
+        "too few actions",
+        rewrite_array("actions", lambda a: a[:-1]),
+        ARRAY % "actions" + "has 1469 rows, not the 1470",
+    ),
+    info("too many goals", rewrite_array("achieved_goals", lambda a: np.r_[a, a]), "3000 rows"),
+    info(
+        "goals of another width",
+        rewrite_array("desired_goals", lambda a: a[:, :1]),
+        ARRAY % "desired_goals" + "goals have 1 dimensions, achieved ones 2",
+    ),
+    info(
+        "an episode without an action",
+        rewrite_array("starts", lambda s: np.r_[s[:1], 1, s[2:]]),
+        ARRAY % "starts" + "episode 0 has 1 state(s)",
+    ),
+    info(
+        "starts that go back",
+        rewrite_array("starts", lambda s: np.r_[s[:2], s[1] - 10, s[3:]]),
+        ARRAY % "starts" + "episode 1",
+    ),
+    info(
+        "starts beyond the end",
+        rewrite_array("starts", lambda s: np.r_[s[:-1], s[-1] + 50]),
+        ARRAY % "starts" + "spans 0 .. 1550",
+    ),
+    info("no episodes", nothing_in_it, "{data}/"),
+    Case("no folder", "info {new}", "{new}: no such dataset"),
+    Case("a file", "info {data}/meta.json", "{data}/meta.json: is a file"),
+    Case("training on broken data", "train {data} --out {new}", "checksum",
+         rewrite_file("observations.npy", flip_last_byte)),
+    Case("a task of no name", "train {data} --out {new} --updates 1", "Moon",
+         rewrite_meta(lambda m: m.update(task="Moon"))),
+    Case("data of another task", "train {data} --task Reacher --out {new}", "--task Reacher"),
+    Case("no desired goals", "train {data} --out {new} --set hindsight_ratio=0.5",
+         "hindsight_ratio: 0.5", rewrite_meta(lambda m: m["files"].pop("desired_goals"))),
+]  # fmt: skip
+
+# Flags
+
+TRAIN = "train {data} --out {new} "
+FLAGS = [
+    Case("unknown command", "trian", "trian"),
+    Case("no command", "", "merlin: "),
+    Case("unknown flag", TRAIN + "--bananas 3", "--bananas"),
+    Case("misspelt flag", TRAIN + "--update 3", "did you mean --updates"),
+    Case("not a number", TRAIN + "--updates many", "--updates: cannot read many"),
+    Case("half a number", TRAIN + "--updates 1.5", "--updates"),
+    Case("no value", TRAIN + "--updates", "--updates"),
+    Case("unknown method", TRAIN + "--algo merlni", "--algo: no method is called 'merlni'; did"),
+    Case("unknown field", TRAIN + "--set horison=3", "did you mean 'horizon'"),
+    Case("malformed setting", TRAIN + "--set horizon", "--set horizon: is not field=value"),
+    Case("setting without a value", TRAIN + "--set horizon=", "--set horizon="),
+    Case("word for a number", TRAIN + "--set learning_rate=fast", "--set learning_rate=fast"),
+    Case("word in a list", TRAIN + "--set hidden=32,big", "--set hidden=32,big"),
+    Case("fraction for a count", TRAIN + "--set batch_size=1.5", "--set batch_size=1.5"),
+    Case("impossible ratio", TRAIN + "--set hindsight_ratio=2", "hindsight_ratio: 2.0"),
+    Case("nan for a rate", TRAIN + "--set learning_rate=nan", "learning_rate: nan"),
+    Case("impossible horizon", TRAIN + "--set horizon=0", "horizon: 0"),
+    Case("zero updates", TRAIN + "--updates 0", "--updates: 0"),
+    Case("negative updates", TRAIN + "--updates -5", "--updates: -5"),
+    Case("zero seeds", TRAIN + "--seeds 0", "--seeds: 0"),
+    Case("negative seed", TRAIN + "--seed -1", "--seed"),
+    Case("zero log interval", TRAIN + "--log-every 0", "--log-every: 0"),
+    Case("unknown task to evaluate in", TRAIN + "--task PointRech", "did you mean PointReach"),
+    Case("unknown variant", TRAIN + "--variant medium", "--variant: 'medium'"),
+    Case("no out", "train {data}", "--out: is missing"),
+    Case("no data", "train --out {new}", "data: is missing"),
+    Case("unknown task", "train PointRech --variant random --out {new}", "did you mean PointReach"),
+    Case("no variant", "train PointReach --out {new}", "--variant: is missing"),
+    Case("folder not there", "train {new}/data --out {new}", "{new}/data: no such dataset"),
+    Case("out in a file", "train {data} --out {data}/meta.json", "{data}/meta.json"),
+    Case("out under a file", "train {data} --out {data}/meta.json/run", "{data}/meta.json/run"),
+    Case("out is no run", "train {data} --out {data}", "{data}: is not empty and holds no run"),
+    Case("collect unknown", "collect PointMoon --out {new}", "'PointMoon'"),
+    Case("collect nowhere", "collect PointReach", "--out"),
+    Case("negative episodes", "collect PointReach --episodes -3 --out {new}", "--episodes: -3"),
+    Case("negative seed of data", "collect PointReach --seed -3 --out {new}", "--seed: -3"),
+    Case("unknown data", "collect PointReach --variant medium --out {new}", "--variant: 'medium'"),
+    Case("out exists", "collect PointReach --episodes 1 --out {data}", "{data}: already exists"),
+    Case("collect under a file", "collect PointReach --episodes 1 --out {data}/meta.json/x",
+         "{data}/meta.json/x: cannot be created"),
+]  # fmt: skip
+
+# Run folders
+
+
+def rewrite_config(**values: object) -> Callable[[Path], None]:
+    def spoil(run: Path) -> None:
+        config = json.loads((run / "run.json").read_text())
+        config.update(values)
+        kept = {key: value for key, value in config.items() if value is not Ellipsis}
+        (run / "run.json").write_text(json.dumps(kept))
+
+    return spoil
+
+
+def swap_policy(change: Callable[[dict], dict]) -> Callable[[Path], None]:
+    """Write other arrays under the metadata of the policy of seed 0."""
+
+    def spoil(run: Path) -> None:
+        file = run / "seed-0" / "policy.safetensors"
+        with safetensors.safe_open(file, framework="numpy") as opened:
+            about = opened.metadata()
+            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        safetensors.numpy.save_file(change(arrays), file, metadata=about)
+
+    return spoil
+
+
+def narrower(arrays: dict) -> dict:
+    name = next(name for name in arrays if name.endswith("weight"))
+    return {**arrays, name: np.ascontiguousarray(arrays[name][:, :-1])}
+
+
+def renamed(arrays: dict) -> dict:
+    return {f"other.{name}": array for name, array in arrays.items()}
+
+
+def somebody_elses(run: Path) -> None:
+    file = run / "seed-0" / "policy.safetensors"
+    safetensors.numpy.save_file({"x": np.zeros(3, np.float32)}, file)
+
+
+POLICY = "seed-0/policy.safetensors"
+RESUME = "train --out {run} --resume"
+RUNS = [
+    Case("no run", "eval {new}", "{new}: no such run folder"),
+    Case("not a run", "eval {data}", "{data}/run.json: no such file"),
+    Case("run.json is no JSON", "eval {run}", "{run}/run.json: cannot be read",
+         rewrite_file("run.json", lambda b: b[:-9])),
+    Case("run of another version", "eval {run}", "{run}/run.json: was written by another",
+         rewrite_config(schema=99)),
+    Case("run.json lacks", "eval {run}", "{run}/run.json: lacks 'seeds'",
+         rewrite_config(seeds=...)),
+    Case("method of another version", "eval {run}", "'merlin-x' is not known",
+         lambda run: rewrite_file(POLICY, lambda b: b.replace(
+             b'\\"algo\\": \\"merlin\\"', b'\\"algo\\":\\"merlin-x\\"', 1))(run) or None),
+    Case("unfinished", "eval {run}", "{run}/" + POLICY + ": is not there yet; finish the run",
+         lambda run: (run / POLICY).unlink()),
+    Case("second seed unfinished", "eval {run}", "{run}/seed-1/policy.safetensors",
+         lambda run: (run / "seed-1" / "policy.safetensors").unlink()),
+    Case("policy cut short", "eval {run}", "{run}/" + POLICY + ": is damaged",
+         rewrite_file(POLICY, lambda b: b[:-100])),
+    Case("policy is garbage", "eval {run}", "{run}/" + POLICY + ": is damaged",
+         rewrite_file(POLICY, lambda b: b"garbage" * 9)),
+    Case("policy is empty", "eval {run}", "{run}/" + POLICY + ": is damaged",
+         rewrite_file(POLICY, lambda b: b"")),
+    Case("policy of other shapes", "eval {run}", "{run}/" + POLICY, swap_policy(narrower)),
+    Case("policy of other names", "eval {run}", "{run}/" + POLICY, swap_policy(renamed)),
+    Case("somebody else's file", "eval {run}", POLICY + ": was not written by merlin",
+         somebody_elses),
+    Case("horizon 0", "eval {run} --horizon 0", "--horizon: 0"),
+    Case("negative horizon", "eval {run} --horizon 5 -1", "--horizon: -1"),
+    Case("temperature nan", "eval {run} --temperature nan", "--temperature: nan"),
+    Case("negative temperature", "eval {run} --temperature -1", "--temperature: -1"),
+    Case("no episodes to play", "eval {run} --episodes 0", "--episodes: 0"),
+    Case("negative episodes to play", "eval {run} --episodes -3", "--episodes: -3"),
+    Case("unknown checkpoint", "eval {run} --checkpoint last", "--checkpoint: 'last'"),
+    Case("eval in an unknown task", "eval {run} --task PointRech", "did you mean PointReach"),
+    Case("eval in a task of other sizes", "eval {run} --task Reacher", "--task Reacher"),
+    Case("eval of a run without a task", "eval {run}", "{run}: names no task",
+         rewrite_config(task=None)),
+    Case("out holds a run", "train {data} --out {run}", "{run}: holds a run already"),
+    Case("resume of nothing", "train --out {new} --resume", "{new}: no such run folder"),
+    Case("resume of no run", "train --out {data} --resume", "{data}/run.json: no such file"),
+    Case("resume without out", "train --resume", "--out: is missing"),
+    Case("resume to fewer", RESUME + " --updates 5", "{run}: has 60 updates already"),
+    Case("resume with other settings", "train {data} --out {run} --resume --set horizon=9",
+         "{run}: was started with settings="),
+    Case("resume with data gone", RESUME, "{data}: no such dataset",
+         lambda run: shutil.rmtree(run.parent / "data")),
+    Case("resume on other data", RESUME, "{run}: was started on other data",
+         lambda run: rewrite_array("actions", lambda a: a / 2)(run.parent / "data")),
+    Case("resume from a damaged checkpoint", RESUME + " --updates 70",
+         "{run}/checkpoint-0.safetensors: is damaged",
+         rewrite_file("checkpoint-0.safetensors", lambda b: b[:-100])),
+    Case("resume lacks a schedule", RESUME, "{run}/run.json: lacks 'eval_every'",
+         rewrite_config(eval_every=...)),
+]  # fmt: skip
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """Every file and folder, hidden ones too, with its content."""
+    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def names(case: Case) -> str:
+    return case.name.replace(" ", "-")
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch, point_folder, run_folder):
+    """Copies to break: a dataset, a run that was trained on it, and a place that is free."""
+    monkeypatch.setenv("MERLIN_DATA", str(tmp_path / "cache"))
+    data, run = tmp_path / "data", tmp_path / "run"
+    shutil.copytree(point_folder, data)
+    shutil.copytree(run_folder, run)
+    config = json.loads((run / "run.json").read_text())
+    config["data"]["path"] = str(data)
+    (run / "run.json").write_text(json.dumps(config))
+    return {"data": data, "run": run, "new": tmp_path / "new"}
+
+
+def refuse(arguments, capsys) -> str:
+    """The one sentence with which a command refuses."""
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    printed = capsys.readouterr()
+    assert stop.value.code == 2
+    assert printed.out == ""
+    assert printed.err.startswith("merlin: ")
+    assert printed.err.count("\n") == 1, printed.err
+    assert printed.err.endswith(".\n")
+    assert "Traceback" not in printed.err
+    return printed.err
+
+
+@pytest.mark.parametrize("case", [*DATASETS, *FLAGS, *RUNS], ids=names)
+def test_broken_input_is_refused_in_one_sentence(case, folders, tmp_path, capsys):
+    case.spoil(folders["run"] if case in RUNS else folders["data"])
+    before = tree(tmp_path)
+    said = refuse(case.arguments.format(**folders).split(), capsys)
+    assert case.fragment.format(**folders) in said
+    assert tree(tmp_path) == before
+
+
+def test_the_copies_are_good_until_they_are_broken(folders, capsys):
+    """Otherwise the cases above might be refused for another reason."""
+    main(["info", str(folders["data"])])
+    main(["eval", str(folders["run"]), "--episodes", "1"])
+    main(["train", "--out", str(folders["run"]), "--resume"])
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("case", DATASETS[:3], ids=names)
+def test_in_python_the_same_sentence_is_an_exception(case, folders):
+    import merlin
+
+    case.spoil(folders["data"])
+    with pytest.raises(MerlinError, match=r"meta\.json"):
+        merlin.load(folders["data"])
+
+
+def test_case_names_are_unique():
+    found = [case.name for case in (*DATASETS, *FLAGS, *RUNS)]
+    assert len(found) == len(set(found)) >= 24

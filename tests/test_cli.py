@@ -1,0 +1,196 @@
+"""Each command as a person or a script calls it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import merlin
+from conftest import SCHEDULE
+from merlin.cli import main
+from merlin.cli.app import COMMANDS
+
+FEW = ["--updates", "20", "--set", "hidden=16", "batch_size=32"]
+FEW += [f"--{name.replace('_', '-')}={value}" for name, value in SCHEDULE.items()]
+
+
+@pytest.fixture
+def call(capsys):
+    """Run a command; what it printed to stdout and to stderr."""
+
+    def run(*arguments):
+        main([str(argument) for argument in arguments])
+        return capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def call_json(call):
+    """Run a command with --json; its last line of stdout, and that whole output is that line."""
+
+    def run(*arguments):
+        output = call(*arguments, "--json").out
+        assert output.count("\n") == 1
+        return json.loads(output)
+
+    return run
+
+
+def test_tasks_lists_every_task(call, call_json):
+    text = call("tasks").out
+    found = call_json("tasks")["tasks"]
+    assert [task["name"] for task in found] == list(merlin.TASKS)
+    for task in found:
+        assert task["name"] in text
+        assert {"observation_dim", "action_dim", "goal_dim", "tolerance", "tuned"} <= task.keys()
+    assert found[0]["tuned"]["random"]["horizon"] == 1
+
+
+def test_collect_writes_a_dataset(call, call_json, tmp_path):
+    out = tmp_path / "new" / "rooms"
+    text = call("collect", "PointRooms", "--episodes", 4, "--seed", 3, "--out", out).out
+    assert str(out) in text
+    assert "4 episodes of 50 states" in text
+    data = merlin.load(out)
+    assert (data.task, data.variant, len(data)) == ("PointRooms", "random", 4)
+    again = call_json(
+        "collect", "PointRooms", "--episodes", 4, "--seed", 3, "--out", out, "--overwrite"
+    )
+    assert (again["path"], again["episodes"], again["transitions"]) == (str(out), 4, 196)
+    assert merlin.load(out).fingerprint() == data.fingerprint()
+
+
+def test_info_describes_a_dataset(call, call_json, point_folder):
+    text = call("info", point_folder).out
+    assert "PointReach random, 30 episodes of 50 states" in text
+    assert "achieved_goals" in text
+    found = call_json("info", point_folder)
+    assert (found["task"], found["episodes"], found["states"]) == ("PointReach", 30, 1500)
+    assert found["lengths"] == {"min": 50, "max": 50}
+    assert len(found["ranges"]["actions"]) == 2
+    assert 0 <= found["reached"]["at_the_end"] <= found["reached"]["ever"] <= 1
+
+
+def test_train_writes_a_run_and_says_how_it_did(call, call_json, point_folder, tmp_path):
+    out = tmp_path / "run"
+    printed = call("train", point_folder, "--out", out, "--seeds", 2, "--seed", 5, *FEW)
+    assert "merlin on PointReach (random), 20 updates, 2 seeds" in printed.out
+    assert f"merlin eval {out}" in printed.out
+    assert "20/20 updates" in printed.err
+    run = merlin.load_run(out)
+    assert run.config["seeds"] == [5, 6]
+    assert run.config["settings"]["hidden"] == [16]
+
+    found = call_json("train", "--out", out, "--resume", "--updates", 30)
+    assert found["run"] == str(out)
+    assert (found["updates"], found["algo"], found["task"]) == (30, "merlin", "PointReach")
+    assert found["final"]["return"].keys() == {"mean", "ci95"}
+    assert [row["seed"] for row in found["seeds"]] == [5, 6]
+
+
+def test_train_takes_tuned_values_unless_they_are_set(call, tmp_path):
+    folder = tmp_path / "data"
+    data = merlin.collect("PointReach", "random", episodes=5)
+    merlin.save(data, folder)
+    call("train", folder, "--variant", "expert", "--out", tmp_path / "tuned", *FEW)
+    call("train", folder, "--out", tmp_path / "set", *FEW, "--set", "hindsight_ratio=0.7")
+    ratios = [
+        merlin.load_run(tmp_path / name).config["settings"]["hindsight_ratio"]
+        for name in ("tuned", "set")
+    ]
+    assert ratios == [0.2, 0.7]
+
+
+def test_train_on_a_task_collects_once(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("MERLIN_DATA", str(tmp_path / "cache"))
+    first = call("train", "PointReach", "--variant", "random", "--out", tmp_path / "a", *FEW)
+    (cached,) = (tmp_path / "cache").iterdir()
+    assert f"collecting 2000 episodes into {cached}" in first.err
+    assert len(merlin.load(cached)) == 2000
+    written = cached.stat().st_mtime_ns
+    second = call("train", "PointReach", "--variant", "random", "--out", tmp_path / "b", *FEW)
+    assert "collecting" not in second.err
+    assert cached.stat().st_mtime_ns == written
+    policies = [tmp_path / run / "seed-0" / "policy.safetensors" for run in ("a", "b")]
+    assert policies[0].read_bytes() == policies[1].read_bytes()
+
+
+def test_train_without_a_task_says_so(call, call_json, tmp_path):
+    from dataclasses import replace
+
+    data = merlin.collect("PointReach", "random", episodes=5)
+    merlin.save(replace(data, task=None), tmp_path / "data")
+    printed = call("train", tmp_path / "data", "--out", tmp_path / "run", *FEW)
+    assert "nothing was evaluated" in printed.out
+    # Its policies can still be scored where they belong.
+    found = call_json("eval", tmp_path / "run", "--task", "PointReach", "--episodes", 5)
+    assert found["task"] == "PointReach"
+
+
+def test_eval_scores_a_run(call, call_json, run_folder):
+    text = call("eval", run_folder, "--episodes", 10).out
+    assert "merlin on PointReach, 60 updates, 2 seed(s), final policy" in text
+    found = call_json("eval", run_folder, "--episodes", 10)
+    assert (found["task"], found["algo"], found["episodes"]) == ("PointReach", "merlin", 10)
+    assert (found["seeds"], found["horizon"]) == (2, 1)
+    for name in ("return", "success"):
+        low, high = found[name]["ci95"]
+        assert low <= found[name]["mean"] <= high
+    assert 0 <= found["success"]["mean"] <= 1
+
+
+def test_eval_repeats_the_final_score_of_the_run(call_json, run_folder):
+    result = json.loads((run_folder / "result.json").read_text())
+    found = call_json("eval", run_folder, "--episodes", SCHEDULE["final_episodes"])
+    assert found["return"] == result["final"]["return"]
+    assert found["success"] == result["final"]["success"]
+
+
+def test_eval_sweeps_horizons(call, call_json, run_folder):
+    text = call("eval", run_folder, "--episodes", 5, "--horizon", 1, 50).out
+    assert "horizon 1 " in text
+    assert "horizon 50 " in text
+    found = call_json("eval", run_folder, "--episodes", 5, "--horizon", 1, 50)
+    assert [row["horizon"] for row in found["sweep"]] == [1, 50]
+    returns = [row["return"]["mean"] for row in found["sweep"]]
+    assert returns[0] != returns[1]
+
+
+def test_eval_of_the_best_and_with_noise(call_json, run_folder):
+    mean = call_json("eval", run_folder, "--episodes", 5)
+    noisy = call_json("eval", run_folder, "--episodes", 5, "--temperature", 1.0)
+    assert noisy["temperature"] == 1.0
+    assert noisy["return"] != mean["return"]
+    assert call_json("eval", run_folder, "--episodes", 5, "--checkpoint", "best")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_mentions_every_option(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    for field in COMMANDS[command].__dataclass_fields__:
+        option = field.replace("_", "-")
+        assert f"--{option}" in text or option.upper() in text, option
+
+
+def test_help_mentions_every_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert all(command in text for command in COMMANDS)
+
+
+def test_the_installed_command_runs_into_a_closed_pipe():
+    """`merlin tasks | head` is no error."""
+    command = [sys.executable, "-c", "from merlin.cli import main; main()", "tasks"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    with process.stderr:
+        errors = process.stderr.read()
+    assert process.wait(timeout=60) == 0
+    assert errors == b""
