@@ -174,7 +174,7 @@ def tiny_batch(actions, **fields) -> Batch:
 def merlin_state(seed=0, **settings):
     learner = Merlin(hidden=(8,), **settings)
     spec = make_spec(random_walks(asymmetric=True), learner.relabel)
-    return learner, learner.init(jax.random.key(seed), spec)
+    return learner, jax.jit(lambda key: learner.init(key, spec))(jax.random.key(seed))
 
 
 def test_merlin_loss_by_hand():
@@ -249,7 +249,7 @@ def test_sampled_actions_are_clipped():
 def test_gradients_are_clipped_to_a_norm(limit):
     """Adam hides the size of a gradient, but its first momentum is a tenth of what it was given."""
     learner, state = merlin_state(max_gradient_norm=limit)
-    after, metrics = learner.update(state, tiny_batch([[1.5, 0.1]]), jax.random.key(0))
+    after, metrics = jax.jit(learner.update)(state, tiny_batch([[1.5, 0.1]]), jax.random.key(0))
     norm = float(metrics["gradient_norm"])
     assert 0.01 < norm < 1e6
     given = 10 * optax.tree.norm(optax.tree_utils.tree_get(after.optimiser, "mu"))
@@ -258,7 +258,7 @@ def test_gradients_are_clipped_to_a_norm(limit):
 
 def test_normalisers_and_bounds_are_not_trained():
     learner, state = merlin_state()
-    after, _ = learner.update(state, tiny_batch([[1.5, 0.1]]), jax.random.key(0))
+    after, _ = jax.jit(learner.update)(state, tiny_batch([[1.5, 0.1]]), jax.random.key(0))
     for part in ("observation_normaliser", "goal_normaliser", "action_centre", "action_scale"):
         assert same(getattr(after.policy, part), getattr(state.policy, part)), part
     assert not same(after.policy.net, state.policy.net)

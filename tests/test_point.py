@@ -1,10 +1,8 @@
 """PointReach and PointRooms: the collision rule, the two interfaces, the data's statistics."""
 
-import json
 import math
 import pickle
 import warnings
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -18,7 +16,6 @@ from hypothesis import strategies as st
 from merlin.tasks import raster
 from merlin.tasks.point import OPEN, ROOMS, Arena, PointEnv, PointVectorEnv, Rectangle
 
-REFERENCE = json.loads((Path(__file__).parent / "data" / "point_reference.json").read_text())
 TASKS = [("PointReach", False), ("PointRooms", True)]
 BOTH = pytest.mark.parametrize("rooms", [False, True])
 
@@ -312,39 +309,6 @@ def test_errors():
         PointVectorEnv(2).reset(seed=[1, 2, 3])
     with pytest.raises(ValueError, match="render_mode"):
         PointEnv(render_mode="human")
-
-
-def play_randomly(rooms: bool, episodes: int, states: int = 49) -> np.ndarray:
-    """Success at the first states of episodes with uniform actions, shape (states, episodes)."""
-    envs = PointVectorEnv(episodes, rooms=rooms)
-    rng = np.random.default_rng(0)
-    observation, _ = envs.reset(seed=0)
-    success = [envs.compute_reward(observation["achieved_goal"], observation["desired_goal"]) + 1]
-    for _ in range(states - 1):
-        info = envs.step(rng.uniform(-1, 1, (episodes, 2)))[4]
-        success.append(info["is_success"])
-    return np.array(success)
-
-
-@pytest.mark.parametrize(("task", "rooms"), TASKS)
-def test_random_play_agrees_with_the_published_data(task, rooms):
-    """Return and success over time, each within three combined standard errors."""
-    reference = REFERENCE[task]
-    success = play_randomly(rooms, 2000)
-    returns = 0.98 ** np.arange(len(success)) @ success
-    count = reference["trajectories"]
-
-    error = math.hypot(
-        returns.std() / math.sqrt(returns.size),
-        reference["std_discounted_return"] / math.sqrt(count),
-    )
-    z = {"return": (returns.mean() - reference["mean_discounted_return"]) / error}
-    for state, share in reference["success_curve"].items():
-        ours = success[int(state)].mean()
-        error = math.sqrt(ours * (1 - ours) / success.shape[1] + share * (1 - share) / count)
-        z[state] = (ours - share) / error
-    print(task, {key: round(float(value), 2) for key, value in z.items()})
-    assert {key: value for key, value in z.items() if abs(value) > 3} == {}
 
 
 GREY = tuple(raster.GREY.astype(np.uint8))

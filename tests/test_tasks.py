@@ -1,5 +1,6 @@
 """Every registered task as a Gymnasium goal environment, and environments of other people."""
 
+import json
 import subprocess
 import sys
 import warnings
@@ -10,6 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import merlin
+from merlin.cli import main
 from merlin.errors import MerlinError
 from merlin.tasks.batch import LocalBatch, make_batch, make_single
 from merlin.tasks.registry import TASKS, find
@@ -173,6 +175,22 @@ def test_imports_are_quiet_and_lazy():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@each_task
+def test_every_task_trains_from_the_command_line(task, tmp_path, capsys):
+    out = tmp_path / "run"
+    looks = ["--eval-episodes", "16", "--final-episodes", "16"]
+    data = ["--variant", "random", "--episodes", "40"]
+    train = ["--algo", "merlin", "--updates", "200", "--seeds", "2", "--out", str(out), "--json"]
+    main(["train", task.name, *data, *train, *looks])
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    tuned = task.tuned["random"]
+    assert result["settings"]["hindsight_ratio"] == tuned.hindsight_ratio
+    assert result["settings"]["horizon"] == tuned.horizon
+    assert [row["seed"] for row in result["seeds"]] == [0, 1]
+    assert 0.0 <= result["final"]["return"]["mean"] <= 31.8
+    assert (out / "seed-1" / "policy.safetensors").stat().st_size > 100_000
 
 
 @pytest.mark.parametrize("name", ["FetchReach", "SawyerDoor"])

@@ -1,11 +1,8 @@
 """The training loop: blind to the method, exact when resumed."""
 
 import functools
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,13 +19,10 @@ from merlin.files import write_json
 from merlin.learners import Learner, Policy
 from merlin.progress import Progress
 from merlin.runs import SeedLog, save_policy
+from merlin.signals import Interrupted, signals
 from merlin.tasks.batch import Batch
 from merlin.tasks.registry import Task
 from merlin.types import PRNGKeyArray, Spec, State, Trajectories
-
-
-class Interrupted(Exception):
-    """Training was stopped by a signal, after saving; the message says how to go on."""
 
 
 @dataclass(frozen=True)
@@ -155,11 +149,6 @@ class Group:
             state = jax.tree.map(jnp.array, build(key))
             return 0, self._place(state), [Progression() for _ in self.seeds]
         state, about = load_tree(at, jax.eval_shape(build, key))
-        if about["step"] > self.plan.updates:
-            raise MerlinError(
-                f"{self.folder}: has {about['step']} updates already, more than the "
-                f"{self.plan.updates} asked for; ask for at least as many."
-            )
         return about["step"], self._place(state), [Progression(**p) for p in about["known"]]
 
     def _place(self, state: State) -> State:
@@ -184,7 +173,7 @@ class Group:
     ) -> State:
         note = ""
         began, since = time.monotonic(), step
-        with _signals() as stopped:
+        with signals() as stopped:
             for stop in self.plan.stops(step):
                 state, metrics = self.chunk(state, self.trajectories, self.update_keys, step, stop)
                 step = stop
@@ -290,29 +279,3 @@ class Group:
             f"stopped at update {step} of {self.plan.updates} (seed {self.seeds[0]}); go on with "
             f"`merlin train --out {self.folder} --resume`."
         )
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect the first Ctrl-C (or SIGTERM) instead of dying; a second one kills as usual."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    kinds = (signal.SIGINT, signal.SIGTERM)
-    before = {kind: signal.getsignal(kind) for kind in kinds}
-
-    def restore() -> None:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
-
-    def receive(number: int, _: Any) -> None:
-        received.append(number)
-        restore()
-
-    for kind in kinds:
-        signal.signal(kind, receive)
-    try:
-        yield received
-    finally:
-        restore()

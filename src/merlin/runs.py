@@ -27,6 +27,10 @@ from merlin.types import Moments, Spec
 
 FORMAT, SCHEMA = "merlin-run", 1
 CHECKPOINTS = ("final", "best")
+_ASKED = (
+    *("algo", "settings", "task", "data", "seeds", "together"),
+    *("updates", "eval_every", "eval_episodes", "final_episodes", "log_every", "checkpoint_every"),
+)
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = read_json(folder / "run.json", "a run folder")
     if config.get("format") != FORMAT or config.get("schema") != SCHEMA:
         raise MerlinError(f"{folder / 'run.json'}: was written by another version of merlin.")
-    missing = {"algo", "settings", "seeds", "updates", "task", "data"} - config.keys()
+    missing = set(_ASKED) - config.keys()
     if missing:
         raise MerlinError(f"{folder / 'run.json'}: lacks {min(missing)!r}; train anew.")
     return config

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 import merlin
+from merlin.checkpoint import read_metadata
 from merlin.data import Dataset, load
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
@@ -153,9 +154,20 @@ def _open_folder(folder: Path, config: dict[str, Any], resume: bool) -> dict[str
                 f"{folder}: was started on other data ({there['data']['path']}); "
                 "resume it on the same, or choose another --out."
             )
+        for checkpoint in folder.glob("checkpoint-*.safetensors"):
+            done = read_metadata(checkpoint)["step"]
+            if done > config["updates"]:
+                raise MerlinError(
+                    f"{folder}: has {done} updates already, more than the {config['updates']} "
+                    "asked for; ask for at least as many."
+                )
         config = {**config, "together": there["together"]}
-    elif folder.exists() and any(folder.iterdir()):
+    elif folder.is_file() or (folder.exists() and any(folder.iterdir())):
         raise MerlinError(f"{folder}: is not empty and holds no run; choose another --out.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MerlinError(f"{folder}: cannot be created ({error.strerror}).") from None
     write_json(folder / "run.json", config)
     return config
 

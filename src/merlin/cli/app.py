@@ -57,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def parse(arguments: Sequence[str]) -> Any:
     """The command that the arguments describe; tyro's complaints become one sentence."""
+    if list(arguments).count("--set") > 1:  # tyro would forget all but the last
+        raise MerlinError("--set: is given twice; put all settings behind one: --set a=1 b=2.")
     complaint = io.StringIO()
     named = bool(arguments) and arguments[0] in COMMANDS
     try:
@@ -89,7 +91,9 @@ def _union(short: bool) -> Any:
 def _sentence(box: str) -> str:
     """What tyro's box says in its first paragraph, with its nearest suggestion."""
     lines = [re.sub(r"^[│|]\s*|\s*[│|]$", "", line).strip() for line in box.splitlines()[1:]]
-    paragraph = itertools.takewhile(lambda line: line and not set(line) <= set("─-╰╯"), lines)
+    # Where stdout is not UTF-8 there is no box, and a rule under the title instead.
+    rest_of_box = itertools.dropwhile(_is_rule, lines)
+    paragraph = itertools.takewhile(lambda line: not _is_rule(line), rest_of_box)
     what = " ".join(paragraph).rstrip(".") or "the arguments cannot be read"
     unread = re.fullmatch(r"Error parsing (\S+): .*\[(.*)\]", what)
     if unread:
@@ -101,6 +105,10 @@ def _sentence(box: str) -> str:
     elif choices := re.search(r"Available subcommands: (.*)", rest):
         hint = f"commands are {choices.group(1)}; "
     return f"{what}; {hint}"
+
+
+def _is_rule(line: str) -> bool:
+    return set(line) <= set("─-╰╯")
 
 
 def _stop(message: str, code: int) -> None:

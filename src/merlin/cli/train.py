@@ -36,6 +36,8 @@ class Train:
     """Task to evaluate in, if the dataset does not name it; also module:EnvId of your own."""
     variant: str | None = None
     """Kind of data, expert or random: what to collect for a task, and which tuned values."""
+    episodes: int | None = None
+    """How many episodes to collect for a task; as many as in the paper's data unless given."""
     updates: int | None = None
     """Gradient steps; 5000 unless given. With --resume: train on to so many."""
     seeds: int = 1
@@ -127,10 +129,11 @@ class Train:
         task = find(self.data)
         if self.variant is None:
             raise MerlinError("--variant: is missing; say which data to collect, e.g. random.")
-        path = cached_path(task, self.variant, episodes=task.episodes)
+        episodes = task.episodes if self.episodes is None else self.episodes
+        path = cached_path(task, self.variant, episodes=episodes)
         if not path.exists():
-            print(f"collecting {task.episodes} episodes into {path}", file=sys.stderr)
-        return load(collect_cached(task, self.variant, episodes=task.episodes, quiet=False))
+            print(f"collecting {episodes} episodes into {path}", file=sys.stderr)
+        return load(collect_cached(task, self.variant, episodes=episodes, quiet=False))
 
     def _print(self, result: dict[str, Any]) -> None:
         if "final" not in result:

@@ -45,7 +45,7 @@ class Dataset:
     task: str | None = None
     variant: str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    source: str | None = None  # the folder it was loaded from
+    source: str | None = None  # what it was loaded from, as `load` takes it
 
     @classmethod
     def from_episodes(
@@ -130,23 +130,40 @@ class Dataset:
         )
 
 
-def validate(data: Dataset, where: str = "dataset") -> Dataset:
+class _Place(NamedTuple):
+    """What an error names: a folder with a file per field, or one file with all of them."""
+
+    name: str
+    one_file: bool
+
+    def __str__(self) -> str:
+        return self.name
+
+    def of(self, field_name: str) -> str:
+        if not self.one_file:
+            return f"{self.name}/{field_name}.npy:"
+        # Only our own folder has starts; elsewhere the episodes speak for themselves.
+        return f"{self.name}:" if field_name == "starts" else f"{self.name}: {field_name}"
+
+
+def validate(data: Dataset, where: str = "dataset", *, one_file: bool = False) -> Dataset:
     """Return `data` if it can be trained on, else say which file, field and index is wrong."""
-    _check_shapes(data, where)
-    _check_bounds(data, where)
+    place = _Place(where, one_file)
+    _check_shapes(data, place)
+    _check_bounds(data, place)
     for name in ("observations", "actions", "achieved_goals", "desired_goals"):
         array = getattr(data, name)
         if array is not None and array.dtype != np.uint8:
-            _check_finite(data, name, array, where)
-    _check_actions(data, where)
+            _check_finite(data, name, array, place)
+    _check_actions(data, place)
     return data
 
 
-def _fail(where: str, field_name: str, problem: str) -> None:
-    raise MerlinError(f"{where}/{field_name}.npy: {problem}")
+def _fail(where: _Place, field_name: str, problem: str) -> None:
+    raise MerlinError(f"{where.of(field_name)} {problem}")
 
 
-def _check_shapes(data: Dataset, where: str) -> None:
+def _check_shapes(data: Dataset, where: _Place) -> None:
     kinds = {
         "observations": (("float32", "uint8"), (2, 4)),
         "actions": (("float32",), (2,)),
@@ -180,7 +197,7 @@ def _check_shapes(data: Dataset, where: str) -> None:
         _fail(where, "desired_goals", f"goals have {width} dimensions, achieved ones {goal_dim}.")
 
 
-def _check_bounds(data: Dataset, where: str) -> None:
+def _check_bounds(data: Dataset, where: _Place) -> None:
     if data.starts[0] != 0 or data.starts[-1] != len(data.observations):
         span = f"{data.starts[0]} .. {data.starts[-1]}"
         _fail(where, "starts", f"spans {span}, not 0 .. {len(data.observations)}; write it anew.")
@@ -210,7 +227,7 @@ def _pieces(array: np.ndarray) -> Iterable[tuple[int, np.ndarray]]:
         yield begin, np.asarray(array[begin : begin + ROWS_AT_ONCE])
 
 
-def _check_finite(data: Dataset, name: str, array: np.ndarray, where: str) -> None:
+def _check_finite(data: Dataset, name: str, array: np.ndarray, where: _Place) -> None:
     for begin, piece in _pieces(array):
         bad = np.argwhere(~np.isfinite(piece))
         if len(bad):
@@ -220,7 +237,7 @@ def _check_finite(data: Dataset, name: str, array: np.ndarray, where: str) -> No
             _fail(where, name, f"{place} is {value} in dimension {dim}; repair or drop it.")
 
 
-def _check_actions(data: Dataset, where: str) -> None:
+def _check_actions(data: Dataset, where: _Place) -> None:
     low, high = data.action_low - BOUND_SLACK, data.action_high + BOUND_SLACK
     for begin, piece in _pieces(data.actions):
         bad = np.argwhere((piece < low) | (piece > high))

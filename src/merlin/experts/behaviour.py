@@ -1,6 +1,6 @@
 """How data is collected: behaviour policies that run inside worker processes, so without JAX."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -34,14 +34,44 @@ class Uniform:
         return act
 
 
-def play_episodes(
-    memory: dict[str, Any], task: Task, behaviour: Behaviour, seed: int, indices: Sequence[int]
-) -> Rollout:
-    """Play the dataset's episodes `indices`; each depends on the seed and its own index only.
+@dataclass(frozen=True)
+class Expert:
+    """An actor's actions with Gaussian noise, some of them replaced by uniform ones.
 
-    An episode has as many states as an evaluation has steps and one action fewer, as in the
-    benchmark's published data.
+    Noise 0.2 and 30 % uniform actions are what the benchmark's expert data shows.
     """
+
+    actor: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    noise: float = 0.2  # in halves of the action range
+    uniform: float = 0.3  # probability per step that the whole action is random
+
+    def __call__(self, task: Task, streams: Sequence[np.random.Generator], steps: int) -> Act:
+        low, high = task.bounds()
+        centre, half = (high + low) / 2, (high - low) / 2
+        size = (steps, task.action_dim)
+        draws = [
+            (s.standard_normal(size), s.uniform(-1.0, 1.0, size), s.random(steps)) for s in streams
+        ]
+        gauss, other, chance = (np.stack(parts) for parts in zip(*draws, strict=True))
+
+        def act(observation: Observation, t: int) -> Float[np.ndarray, "batch action"]:
+            action = self.actor(observation["observation"], observation["desired_goal"])
+            action = np.clip(action + self.noise * gauss[:, t], -1.0, 1.0)
+            action = np.where(chance[:, t, None] < self.uniform, other[:, t], action)
+            return (centre + half * action).astype(np.float32)
+
+        return act
+
+
+def play_episodes(
+    memory: dict[str, Any],
+    task: Task,
+    behaviour: Behaviour,
+    seed: int,
+    indices: Sequence[int],
+    steps: int,
+) -> Rollout:
+    """Play the episodes `indices` of a collection; each depends on the seed and its index only."""
     if "collecting" not in memory:
         # One environment at a time unless the task moves many at once: what a behaviour's
         # matrix products round to must not depend on which episodes share a batch.
@@ -49,7 +79,6 @@ def play_episodes(
         batch: Batch = VectorBatch(task, size) if size > 1 else LocalBatch(task, 1)
         memory["collecting"] = (batch, size)
     batch, size = memory["collecting"]
-    steps = task.episode_steps - 1
     parts = []
     for begin in range(0, len(indices), size):
         chosen = list(indices[begin : begin + size])

@@ -69,10 +69,12 @@ def _behaviour(variant: str) -> Behaviour:
 def _play(
     task: Task, behaviour: Behaviour, episodes: int, seed: int, workers: int | None, quiet: bool
 ) -> Rollout:
+    # As many states as an evaluation has steps and one action fewer: the benchmark's layout.
+    steps = task.episode_steps - 1
     if task.vector_entry_point:
-        return play_episodes({}, task, behaviour, seed, range(episodes))
+        return play_episodes({}, task, behaviour, seed, range(episodes), steps)
     jobs = [
-        (task, behaviour, seed, range(begin, min(begin + EPISODES_PER_JOB, episodes)))
+        (task, behaviour, seed, range(begin, min(begin + EPISODES_PER_JOB, episodes)), steps)
         for begin in range(0, episodes, EPISODES_PER_JOB)
     ]
     count = min(len(jobs), default_workers() if workers is None else workers)
@@ -83,7 +85,7 @@ def _play(
     ):
         for job, part in zip(jobs, pool.map(play_episodes, jobs), strict=True):
             parts.append(part)
-            bar.update(job[-1][-1] + 1)
+            bar.update(job[3][-1] + 1)
     return concatenate(parts)
 
 

@@ -1,0 +1,118 @@
+"""What the readers of other formats share: number types, goals within states, action bounds."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from merlin.data.dataset import BOUND_SLACK
+from merlin.errors import MerlinError
+
+MOST_DIMENSIONS = 100_000
+"""More numbers than any state has: phi is not expanded beyond."""
+
+Phi = str | Sequence[int]
+"""Which numbers of a state are its goal: "3:6", "0,1,5", or the indices themselves."""
+
+
+def phi_indices(phi: Phi) -> tuple[int, ...]:
+    """The indices that phi names, in its order."""
+    if isinstance(phi, str):
+        if span := re.fullmatch(r"(\d{1,6}):(\d{1,6})", phi):
+            found: Sequence[int] = range(int(span[1]), int(span[2]))
+        elif re.fullmatch(r"\d{1,6}(,\d{1,6})*", phi):
+            found = [int(part) for part in phi.split(",")]
+        else:
+            found = ()
+    else:
+        found = phi
+    if not found or min(found) < 0 or max(found) >= MOST_DIMENSIONS:
+        raise MerlinError(f"--phi {phi}: is not a part of a state; write 0:2, or 0,1,5.")
+    return tuple(int(index) for index in found)
+
+
+def phi_text(indices: Sequence[int]) -> str:
+    """The shortest way to write the indices that `phi_indices` reads back."""
+    first, last = indices[0], indices[-1]
+    if tuple(indices) == tuple(range(first, last + 1)):
+        return f"{first}:{last + 1}"
+    return ",".join(map(str, indices))
+
+
+def goals_within(observations: np.ndarray, phi: Sequence[int] | None, where: str) -> np.ndarray:
+    """The goals that states achieve: the part that phi names, or all of the state."""
+    if observations.ndim != 2:
+        raise MerlinError(
+            f"{where}: observations of shape {observations.shape} are no vectors, so no goals can "
+            "be taken from them; store the achieved goals beside them."
+        )
+    if phi is None:
+        return observations
+    width = observations.shape[1]
+    if max(phi) >= width:
+        raise MerlinError(
+            f"--phi {phi_text(phi)}: {where} has states of only {width} numbers; name fewer."
+        )
+    return observations[:, list(phi)]
+
+
+def refuse_phi(phi: Sequence[int] | None, where: str) -> None:
+    """For data that says itself which goals were achieved."""
+    if phi is not None:
+        raise MerlinError(
+            f"--phi {phi_text(phi)}: {where} records the achieved goals itself; leave --phi out."
+        )
+
+
+def float32(array: np.ndarray) -> np.ndarray:
+    """The same numbers as float32; those too large become infinite, which validation reports."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(array, np.float32)
+
+
+def float32_or_images(array: np.ndarray, image_dimensions: int) -> np.ndarray:
+    """Observations as a dataset holds them: uint8 images as they are, other numbers as float32."""
+    if array.dtype == np.uint8 and array.ndim == image_dimensions:
+        return array
+    return float32(array)
+
+
+def is_numeric(array: np.ndarray) -> bool:
+    """Whether an array holds booleans, integers or real numbers."""
+    return array.dtype.kind in "biuf"
+
+
+def action_range(
+    actions: Float[np.ndarray, "actions action"], within: tuple[float, ...] = ()
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds for actions that come without: their own range, made to contain `within`.
+
+    A dimension that never changes gets one unit to either side, since bounds must differ.
+    """
+    finite = np.where(np.isfinite(actions), actions, actions.dtype.type(0))
+    low = np.min([finite.min(0), *(np.full(finite.shape[1:], x) for x in within)], axis=0)
+    high = np.max([finite.max(0), *(np.full(finite.shape[1:], x) for x in within)], axis=0)
+    same = high - low <= BOUND_SLACK
+    return (low - same).astype(np.float32), (high + same).astype(np.float32)
+
+
+def constant_goals(
+    goals: Float[np.ndarray, "episodes steps goal"], where: str, first_episode: int = 0
+) -> Float[np.ndarray, "episodes goal"]:
+    """The desired goal of each episode, which must be the same at all of its steps."""
+    wanted = goals[:, :1]
+    changed = np.argwhere((goals != wanted) & ~(np.isnan(goals) & np.isnan(wanted)))
+    if len(changed):
+        episode, step, _ = changed[0]
+        raise MerlinError(
+            f"{where}: the desired goal of episode {first_episode + episode} changes at step "
+            f"{step}; cut the episode there or give it one goal."
+        )
+    return goals[:, 0]
+
+
+def reason(error: Exception) -> str:
+    """What went wrong in a library, short and printable whatever the file made it say."""
+    text = "".join(c if c.isprintable() else " " for c in str(error))
+    return " ".join(text.split())[:120].rstrip(".") or type(error).__name__

@@ -1,0 +1,226 @@
+"""DDPG with hindsight experience replay: the experts that the benchmark's data comes from.
+
+Lillicrap et al., "Continuous control with deep reinforcement learning" (2016); Andrychowicz et al.,
+"Hindsight Experience Replay" (2017); with demonstrations, Nair et al., "Overcoming Exploration in
+Reinforcement Learning with Demonstrations" (2018).
+
+A critic learns the discounted number of steps away from the goal (reward -1 until it is reached),
+an actor climbs it. Four of five goals are replaced by what the same episode achieved later on, so
+that failures teach, too. Where exploration alone would take too long, demonstrations of a scripted
+controller are kept in a buffer of their own: the actor also clones them, wherever the critic does
+not think that its own action is better already.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from merlin.experts.actor import CLIP, Actor
+from merlin.nets import MLP
+from merlin.types import Metrics
+
+
+class Replay(NamedTuple):
+    """Episodes of equal length; only the first `filled` hold one."""
+
+    observations: Float[Array, "capacity steps+1 observation"]
+    actions: Float[Array, "capacity steps action"]
+    achieved_goals: Float[Array, "capacity steps+1 goal"]
+    desired_goals: Float[Array, "capacity goal"]
+    filled: Int[Array, ""]
+
+
+class Sample(NamedTuple):
+    observation: Float[Array, "batch observation"]
+    action: Float[Array, "batch action"]
+    next_observation: Float[Array, "batch observation"]
+    goal: Float[Array, "batch goal"]
+    reward: Float[Array, " batch"]
+
+
+class Scaling(NamedTuple):
+    """Standardisation of observations and goals."""
+
+    observation_mean: Float[Array, " observation"]
+    observation_scale: Float[Array, " observation"]
+    goal_mean: Float[Array, " goal"]
+    goal_scale: Float[Array, " goal"]
+
+    def __call__(self, observation: Array, goal: Array) -> Array:
+        return jnp.concatenate(
+            [
+                jnp.clip(
+                    (observation - self.observation_mean) * self.observation_scale, -CLIP, CLIP
+                ),
+                jnp.clip((goal - self.goal_mean) * self.goal_scale, -CLIP, CLIP),
+            ],
+            axis=-1,
+        )
+
+
+class DDPGState(eqx.Module):
+    """Networks, their slow copies, and the optimisers of the former."""
+
+    actor: MLP
+    critic: MLP
+    target_actor: MLP
+    target_critic: MLP
+    actor_optimiser: optax.OptState
+    critic_optimiser: optax.OptState
+
+
+@dataclass(frozen=True)
+class DDPG:
+    """Hyperparameters and update; the loop is `experts.training`."""
+
+    tolerance: float  # how near counts as reached
+    hidden: tuple[int, ...] = (256, 256, 256)
+    learning_rate: float = 1e-3
+    discount: float = 0.98
+    batch_size: int = 512
+    hindsight: float = 0.8  # share of goals replaced by later achieved ones
+    action_penalty: float = 1.0
+    demonstration_batch: int = 128
+    cloning_weight: float = 0.0  # 0: no demonstrations
+
+    def init(self, key: PRNGKeyArray, observation: int, goal: int, action: int) -> DDPGState:
+        actor_key, critic_key = jax.random.split(key)
+        actor = MLP(observation + goal, self.hidden, action, key=actor_key)
+        critic = MLP(observation + goal + action, self.hidden, 1, key=critic_key)
+        return DDPGState(
+            actor=actor,
+            critic=critic,
+            target_actor=actor,
+            target_critic=critic,
+            actor_optimiser=self._optimiser.init(actor),
+            critic_optimiser=self._optimiser.init(critic),
+        )
+
+    def sample(self, replay: Replay, key: PRNGKeyArray, n: int) -> Sample:
+        """Transitions uniformly; most goals are what the same episode achieved later."""
+        keys = jax.random.split(key, 4)
+        steps = replay.actions.shape[1]
+        episode = jax.random.randint(keys[0], (n,), 0, replay.filled)
+        t = jax.random.randint(keys[1], (n,), 0, steps)
+        future = jax.random.randint(keys[2], (n,), t + 1, steps + 1)
+        hindsight = jax.random.bernoulli(keys[3], self.hindsight, (n,))
+        later = replay.achieved_goals[episode, future]
+        goal = jnp.where(hindsight[:, None], later, replay.desired_goals[episode])
+        reached = jnp.linalg.norm(replay.achieved_goals[episode, t + 1] - goal, axis=-1)
+        return Sample(
+            observation=replay.observations[episode, t],
+            action=replay.actions[episode, t],
+            next_observation=replay.observations[episode, t + 1],
+            goal=goal,
+            reward=-(reached > self.tolerance).astype(jnp.float32),
+        )
+
+    def update(
+        self,
+        state: DDPGState,
+        replay: Replay,
+        demonstrations: Replay | None,
+        scaling: Scaling,
+        key: PRNGKeyArray,
+    ) -> tuple[DDPGState, Metrics]:
+        """One step of the critic and one of the actor."""
+        sample_key, demonstration_key = jax.random.split(key)
+        batch = self.sample(replay, sample_key, self.batch_size)
+        shown = None
+        if demonstrations is not None:
+            shown = self.sample(demonstrations, demonstration_key, self.demonstration_batch)
+            batch = jax.tree.map(lambda *rows: jnp.concatenate(rows), batch, shown)
+        x = scaling(batch.observation, batch.goal)
+        next_x = scaling(batch.next_observation, batch.goal)
+        target = td_target(
+            batch.reward,
+            value(state.target_critic, next_x, act(state.target_actor, next_x)),
+            self.discount,
+        )
+
+        def critic_loss(critic: MLP) -> Array:
+            return jnp.mean((value(critic, x, batch.action) - target) ** 2)
+
+        def actor_loss(actor: MLP) -> Array:
+            action = act(actor, x)
+            estimate = value(state.critic, x, action)
+            loss = -jnp.mean(estimate) + self.action_penalty * jnp.mean(action**2)
+            if shown is not None:
+                mine, theirs = action[self.batch_size :], shown.action
+                shown_x = x[self.batch_size :]
+                better = value(state.critic, shown_x, theirs) > estimate[self.batch_size :]
+                error = jnp.sum((mine - theirs) ** 2, axis=-1)
+                loss += self.cloning_weight * jnp.mean(jnp.where(better, error, 0.0))
+            return loss
+
+        critic_value, critic_gradient = jax.value_and_grad(critic_loss)(state.critic)
+        actor_value, actor_gradient = jax.value_and_grad(actor_loss)(state.actor)
+        critic_step, critic_optimiser = self._optimiser.update(
+            critic_gradient, state.critic_optimiser
+        )
+        actor_step, actor_optimiser = self._optimiser.update(actor_gradient, state.actor_optimiser)
+        state = DDPGState(
+            actor=optax.apply_updates(state.actor, actor_step),
+            critic=optax.apply_updates(state.critic, critic_step),
+            target_actor=state.target_actor,
+            target_critic=state.target_critic,
+            actor_optimiser=actor_optimiser,
+            critic_optimiser=critic_optimiser,
+        )
+        return state, {
+            "critic_loss": critic_value,
+            "actor_loss": actor_value,
+            "target": jnp.mean(target),
+        }
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)
+
+
+def act(actor: MLP, x: Float[Array, "batch inputs"]) -> Float[Array, "batch action"]:
+    return jnp.tanh(jax.vmap(actor)(x))
+
+
+def value(
+    critic: MLP, x: Float[Array, "batch inputs"], action: Float[Array, "batch action"]
+) -> Float[Array, " batch"]:
+    return jax.vmap(critic)(jnp.concatenate([x, action], axis=-1))[:, 0]
+
+
+def td_target(
+    reward: Float[Array, " batch"], next_value: Float[Array, " batch"], discount: float
+) -> Float[Array, " batch"]:
+    """Bootstrapped target, held within what returns of -1 and 0 can be."""
+    return jnp.clip(reward + discount * next_value, -1.0 / (1.0 - discount), 0.0)
+
+
+def track(state: DDPGState, keep: float) -> DDPGState:
+    """Move the slow copies towards the networks."""
+
+    def blend(slow: Array, fast: Array) -> Array:
+        return keep * slow + (1.0 - keep) * fast
+
+    return eqx.tree_at(
+        lambda s: (s.target_actor, s.target_critic),
+        state,
+        (
+            jax.tree.map(blend, state.target_actor, state.actor),
+            jax.tree.map(blend, state.target_critic, state.critic),
+        ),
+    )
+
+
+def to_numpy(actor: MLP, scaling: Scaling) -> Actor:
+    """The actor as worker processes and the shipped files have it."""
+    return Actor(
+        **{name: np.asarray(value) for name, value in scaling._asdict().items()},
+        weights=tuple(np.asarray(layer.weight) for layer in actor.layers),
+        biases=tuple(np.asarray(layer.bias) for layer in actor.layers),
+    )

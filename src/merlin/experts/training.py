@@ -1,0 +1,319 @@
+"""Training an expert: cycles of playing and learning, exact when resumed."""
+
+import functools
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from merlin.checkpoint import load_tree, save_tree
+from merlin.errors import MerlinError
+from merlin.experts.actor import Actor
+from merlin.experts.behaviour import Behaviour, Expert, play_episodes
+from merlin.experts.controllers import CONTROLLERS
+from merlin.experts.ddpg import DDPG, DDPGState, Replay, Scaling, to_numpy, track
+from merlin.experts.plans import PLANS, Plan
+from merlin.files import read_json, write_bytes, write_json
+from merlin.progress import Progress
+from merlin.signals import Interrupted, signals
+from merlin.tasks.batch import default_workers
+from merlin.tasks.registry import Task
+from merlin.tasks.rollout import Rollout, concatenate
+from merlin.tasks.workers import Pool
+
+DISCOUNT = 0.98
+EVALUATION_SEED = 1_000_003
+"""Episodes that score experts; no training seed is ever so high."""
+
+
+class Players:
+    """Plays episodes on all cores, or in this process where a task moves many points at once."""
+
+    def __init__(self, task: Task, workers: int | None = None):
+        self.task = task
+        self._memory: dict[str, Any] = {}
+        count = default_workers() if workers is None else workers
+        self._pool = None if task.vector_entry_point else Pool(count)
+        self._count = count
+
+    def play(self, behaviour: Behaviour, seed: int, indices: Sequence[int]) -> Rollout:
+        steps = self.task.episode_steps
+        if self._pool is None:
+            return play_episodes(self._memory, self.task, behaviour, seed, indices, steps)
+        share = -(-len(indices) // self._count)
+        jobs = [
+            (self.task, behaviour, seed, indices[begin : begin + share], steps)
+            for begin in range(0, len(indices), share)
+        ]
+        return concatenate(list(self._pool.map(play_episodes, jobs)))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+
+
+@contextmanager
+def players(task: Task, workers: int | None = None) -> Iterator[Players]:
+    """Players that are sent home at the end."""
+    opened = Players(task, workers)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def score(opened: Players, actor: Any, episodes: int) -> dict[str, float]:
+    """Return and success of an actor without noise, over seeded episodes."""
+    played = opened.play(Expert(actor, noise=0.0, uniform=0.0), EVALUATION_SEED, range(episodes))
+    returns = played.rewards @ DISCOUNT ** np.arange(played.rewards.shape[1])
+    return {"return": float(returns.mean()), "success": float(played.success[:, -1].mean())}
+
+
+class Sums:
+    """Running moments of observations and goals."""
+
+    def __init__(self, observation: int, goal: int):
+        self.values = {
+            "observation": np.zeros((3, observation)),  # count, sum, sum of squares
+            "goal": np.zeros((3, goal)),
+        }
+
+    def add(self, played: Rollout) -> None:
+        achieved = played.achieved_goals.reshape(-1, played.achieved_goals.shape[-1])
+        goals = np.concatenate([achieved, played.desired_goals])
+        states = played.observations.reshape(-1, played.observations.shape[-1])
+        for name, values in (("observation", states), ("goal", goals)):
+            rows = values.astype(np.float64)
+            self.values[name] += np.stack(
+                [np.full(rows.shape[1], len(rows)), rows.sum(0), (rows**2).sum(0)]
+            )
+
+    def scaling(self) -> Scaling:
+        parts = []
+        for name in ("observation", "goal"):
+            count, total, square = self.values[name]
+            mean = total / np.maximum(count, 1)
+            std = np.sqrt(np.maximum(square / np.maximum(count, 1) - mean**2, 0.01**2))
+            parts += [mean, 1.0 / std]
+        return Scaling(*(jnp.asarray(part, jnp.float32) for part in parts))
+
+
+class Memory:
+    """All episodes of a run: on the device to sample from, on disk to survive a kill."""
+
+    def __init__(self, task: Task, capacity: int, folder: Path | None, count: int = 0):
+        steps = task.episode_steps
+        shapes = {
+            "observations": (capacity, steps + 1, task.observation_dim),
+            "actions": (capacity, steps, task.action_dim),
+            "achieved_goals": (capacity, steps + 1, task.goal_dim),
+            "desired_goals": (capacity, task.goal_dim),
+        }
+        self._files = {
+            name: _allocate(folder / f"{name}.npy" if folder else None, shape, count)
+            for name, shape in shapes.items()
+        }
+        self.replay = Replay(
+            **{name: jnp.asarray(array) for name, array in self._files.items()},
+            filled=jnp.int32(count),
+        )
+
+    def add(self, played: Rollout) -> None:
+        begin = int(self.replay.filled)
+        new = {name: getattr(played, name) for name in self._files}
+        end = begin + len(played.actions)
+        for name, rows in new.items():
+            self._files[name][begin:end] = rows
+        self.replay = _append(self.replay, new, begin)
+
+
+def _allocate(path: Path | None, shape: tuple[int, ...], count: int) -> np.ndarray:
+    """Room for episodes, with the first `count` rows of the file that was there before."""
+    if path is None:
+        return np.zeros(shape, np.float32)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = np.array(np.load(path, mmap_mode="r")[:count]) if count else None
+    room = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    if kept is not None:
+        room[:count] = kept
+    return room
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _append(replay: Replay, new: dict[str, jax.Array], begin: jax.Array) -> Replay:
+    fields = {
+        name: jax.lax.dynamic_update_slice_in_dim(getattr(replay, name), rows, begin, 0)
+        for name, rows in new.items()
+    }
+    return Replay(**fields, filled=begin + len(new["actions"]))
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _improve(
+    learner: DDPG,
+    state: DDPGState,
+    replay: Replay,
+    demonstrations: Replay | None,
+    scaling: Scaling,
+    key: jax.Array,
+    updates: int,
+    keep: float,
+) -> tuple[DDPGState, dict]:
+    def body(step: Any, carry: tuple[DDPGState, dict]) -> tuple[DDPGState, dict]:
+        sub = jax.random.fold_in(key, step)
+        state, metrics = learner.update(carry[0], replay, demonstrations, scaling, sub)
+        return state, metrics
+
+    first = learner.update(state, replay, demonstrations, scaling, jax.random.fold_in(key, 0))
+    state, metrics = jax.lax.fori_loop(1, updates, body, first)
+    return track(state, keep), metrics
+
+
+def train_expert(
+    task: Task,
+    out: Path,
+    *,
+    plan: Plan | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    resume: bool = False,
+    quiet: bool = True,
+) -> dict[str, Any]:
+    """Train an expert for a task; returns the scores of the one that is kept.
+
+    `out` gets `actor.safetensors`, the actor with the best evaluation, `curve.jsonl`, and what is
+    needed to resume.
+    """
+    if plan is None:
+        if task.name not in PLANS:
+            raise MerlinError(f"task {task.name}: there is no plan for its expert; give one.")
+        plan = PLANS[task.name]
+    config = {"task": task.name, "seed": seed, "plan": json.loads(json.dumps(asdict(plan)))}
+    _open(out, config, resume)
+    with players(task, workers) as opened:
+        return _cycles(task, plan, seed, out, opened, quiet)
+
+
+def _open(out: Path, config: dict[str, Any], resume: bool) -> None:
+    at = out / "expert.json"
+    if not at.exists():
+        if out.exists() and any(out.iterdir()):
+            raise MerlinError(f"{out}: is not empty and holds no expert; choose another --out.")
+        write_json(at, config)
+        return
+    if not resume:
+        raise MerlinError(f"{out}: holds an expert already; pass --resume or another --out.")
+    there = read_json(at, "an expert's folder")
+    # A run may be made longer; everything else must be as it was.
+    same = lambda c: {**c, "plan": {**c["plan"], "cycles": 0}}  # noqa: E731
+    if same(there) != same(config):
+        raise MerlinError(f"{out}: was started with other settings; choose another --out.")
+    write_json(at, config)
+
+
+def _cycles(
+    task: Task, plan: Plan, seed: int, out: Path, opened: Players, quiet: bool
+) -> dict[str, Any]:
+    learner = plan.learner
+    init_key, update_key = jax.random.split(jax.random.key(seed))
+    state = learner.init(init_key, task.observation_dim, task.goal_dim, task.action_dim)
+    state = jax.tree.map(jnp.array, state)  # the copies must not share buffers: they are donated
+    sums = Sums(task.observation_dim, task.goal_dim)
+    about: dict[str, Any] = {"cycle": 0, "seconds": 0.0, "best": None, "curve": []}
+    checkpoint = out / "checkpoint.safetensors"
+    if checkpoint.exists():
+        state, about = load_tree(checkpoint, state)
+        sums.values = {name: np.array(values) for name, values in about["sums"].items()}
+    memory = Memory(
+        task, plan.cycles * plan.episodes, out / "replay", about["cycle"] * plan.episodes
+    )
+    demonstrations = _demonstrations(task, plan, seed, opened)
+    if demonstrations is not None and about["cycle"] == 0:
+        sums.add(demonstrations[1])
+    shown = None if demonstrations is None else demonstrations[0]
+    began = time.monotonic() - about["seconds"]
+    label = f"expert for {task.name}"
+    with Progress(label, plan.cycles, "cycles", quiet=quiet) as bar, signals() as stopped:
+        for cycle in range(about["cycle"], plan.cycles):
+            uniform = 1.0 if cycle == 0 and shown is None else plan.uniform
+            behaviour = Expert(to_numpy(state.actor, sums.scaling()), plan.noise, uniform)
+            begin = cycle * plan.episodes
+            played = opened.play(behaviour, seed, range(begin, begin + plan.episodes))
+            memory.add(played)
+            sums.add(played)
+            scaling = sums.scaling()
+            state, metrics = _improve(
+                learner,
+                state,
+                memory.replay,
+                shown,
+                scaling,
+                jax.random.fold_in(update_key, cycle),
+                plan.updates,
+                plan.keep,
+            )
+            about["cycle"], about["seconds"] = cycle + 1, time.monotonic() - began
+            last = cycle + 1 == plan.cycles
+            looked = (cycle + 1) % plan.eval_every == 0 or last
+            if looked:
+                row = _look(task, plan, opened, to_numpy(state.actor, scaling), about, metrics, out)
+                note = f"success {row['success']:.2f}  return {row['return']:.2f}"
+                bar.update(cycle + 1, note, force=True)
+            else:
+                bar.update(cycle + 1)
+            if looked or stopped:
+                about["sums"] = {name: values.tolist() for name, values in sums.values.items()}
+                save_tree(checkpoint, state, about)
+            if stopped and not last:
+                raise Interrupted(
+                    f"stopped after cycle {cycle + 1} of {plan.cycles}; go on with "
+                    f"`merlin expert train {task.name} --out {out} --resume`."
+                )
+    return about
+
+
+def _look(
+    task: Task,
+    plan: Plan,
+    opened: Players,
+    actor: Actor,
+    about: dict[str, Any],
+    metrics: dict[str, Any],
+    out: Path,
+) -> dict[str, Any]:
+    """Score the actor, write the curve, and keep the actor if it is the best so far."""
+    row = {
+        "cycle": about["cycle"],
+        "steps": about["cycle"] * plan.episodes * task.episode_steps,
+        "seconds": round(about["seconds"], 1),
+        **score(opened, actor, plan.eval_episodes),
+        **{name: float(value) for name, value in metrics.items()},
+    }
+    about["curve"].append(row)
+    lines = "".join(json.dumps(entry) + "\n" for entry in about["curve"])
+    write_bytes(out / "curve.jsonl", lines.encode())
+    best = about["best"]
+    if best is None or (row["success"], row["return"]) > (best["success"], best["return"]):
+        about["best"] = row
+        actor.save(out / "actor.safetensors")
+    return row
+
+
+def _demonstrations(
+    task: Task, plan: Plan, seed: int, opened: Players
+) -> tuple[Replay, Rollout] | None:
+    if plan.controller is None:
+        return None
+    behaviour = Expert(CONTROLLERS[plan.controller], *plan.demonstration_noise)
+    # A stream of their own, so that they are not the first training episodes again.
+    played = opened.play(behaviour, seed + 500_009, range(plan.demonstrations))
+    kept = Memory(task, plan.demonstrations, None)
+    kept.add(played)
+    return kept.replay, played
