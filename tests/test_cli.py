@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import typing
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 
@@ -120,8 +122,6 @@ def test_train_on_a_task_collects_once(call, tmp_path, monkeypatch):
 
 
 def test_train_without_a_task_says_so(call, call_json, tmp_path):
-    from dataclasses import replace
-
     data = merlin.collect("PointReach", "random", episodes=5)
     merlin.save(replace(data, task=None), tmp_path / "data")
     printed = call("train", tmp_path / "data", "--out", tmp_path / "run", *FEW)
@@ -168,14 +168,32 @@ def test_eval_of_the_best_and_with_noise(call_json, run_folder):
     assert call_json("eval", run_folder, "--episodes", 5, "--checkpoint", "best")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_mentions_every_option(command, capsys):
+def subcommands(hint):
+    """Annotated commands anywhere in a type."""
+    if is_dataclass(getattr(hint, "__origin__", None)):
+        return [hint]
+    return [found for part in typing.get_args(hint) for found in subcommands(part)]
+
+
+def every_command():
+    """All commands by their words, `expert train` as well as `train`."""
+    found = []
+    for name, command in COMMANDS.items():
+        hints = typing.get_type_hints(command, include_extras=True).values()
+        nested = [inner for hint in hints for inner in subcommands(hint)]
+        found += [([name, inner.__metadata__[0].name], inner.__origin__) for inner in nested]
+        found += [] if nested else [([name], command)]
+    return found
+
+
+@pytest.mark.parametrize(("words", "command"), every_command(), ids=str)
+def test_help_mentions_every_option(words, command, capsys):
     with pytest.raises(SystemExit) as stop:
-        main([command, "--help"])
+        main([*words, "--help"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    for field in COMMANDS[command].__dataclass_fields__:
-        option = field.replace("_", "-")
+    for field in fields(command):
+        option = field.name.replace("_", "-")
         assert f"--{option}" in text or option.upper() in text, option
 
 

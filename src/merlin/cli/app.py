@@ -13,7 +13,9 @@ from typing import Annotated, Any, Union
 import tyro
 
 from merlin.cli.collect import Collect
+from merlin.cli.convert import Convert
 from merlin.cli.eval import Eval
+from merlin.cli.expert import Expert
 from merlin.cli.info import Info
 from merlin.cli.tasks import Tasks
 from merlin.cli.train import Train
@@ -23,8 +25,10 @@ COMMANDS: dict[str, type] = {
     "tasks": Tasks,
     "collect": Collect,
     "info": Info,
+    "convert": Convert,
     "train": Train,
     "eval": Eval,
+    "expert": Expert,
 }
 
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.

@@ -1,5 +1,6 @@
 """merlin collect"""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +15,11 @@ from merlin.tasks.registry import find
 class Collect:
     """Play a task and write the episodes as a dataset folder.
 
-    The same seed gives the same data. For example:
+    The same seed gives the same data. Stopped or killed, the same command goes on where it was.
+    For example:
 
       merlin collect PointRooms --variant random --episodes 2000 --out data/rooms
+      merlin collect FetchPush --variant expert --out data/push
     """
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
@@ -24,11 +27,15 @@ class Collect:
     out: Path
     """Folder to write; it must not exist yet."""
     variant: str = "random"
-    """How to act: random."""
+    """How to act: random, or expert (the task's trained expert with noise)."""
     episodes: int | None = None
     """How many episodes; as many as in the paper's data unless given."""
     seed: int = 0
     """Seed of the whole dataset."""
+    noise: float = 0.2
+    """Deviation of the Gaussian noise on an expert's actions."""
+    uniform: float = 0.3
+    """Share of an expert's actions that are replaced by uniform ones."""
     workers: int | None = None
     """Processes that play; one per core unless given. The data does not depend on it."""
     overwrite: bool = False
@@ -39,19 +46,26 @@ class Collect:
     def __call__(self) -> dict[str, Any]:
         task = find(self.task)
         check_free(self.out, self.overwrite)
-        from merlin.data import describe, save
-        from merlin.experts.collect import collect
+        from merlin.data import describe, load
+        from merlin.experts.collect import collect_to
 
-        data = collect(
-            task,
-            self.variant,
-            episodes=self.episodes,
-            seed=self.seed,
-            workers=self.workers,
-            quiet=False,
-        )
-        save(data, self.out, overwrite=self.overwrite)
-        about = {"path": str(self.out), **describe.describe(data)}
+        try:
+            collect_to(
+                self.out,
+                task,
+                self.variant,
+                overwrite=self.overwrite,
+                episodes=self.episodes,
+                seed=self.seed,
+                noise=self.noise,
+                uniform=self.uniform,
+                workers=self.workers,
+                quiet=False,
+            )
+        except KeyboardInterrupt:
+            print("merlin: stopped; the same command goes on where this was.", file=sys.stderr)
+            sys.exit(130)
+        data = load(self.out)
         if not self.json:
             print(f"{self.out}: {describe.in_words(data)}")
-        return about
+        return {"path": str(self.out), **describe.describe(data)}

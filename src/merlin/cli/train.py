@@ -20,6 +20,7 @@ class Train:
 
       merlin train data/rooms --algo merlin --updates 4000 --out runs/rooms
       merlin train PointRooms --variant random --updates 4000 --seeds 2 --out runs/rooms
+      merlin train buffer.pkl --task FetchPush --variant expert --out runs/push
       merlin train --out runs/rooms --resume
 
     The hindsight ratio and the horizon are those tuned for the task, unless set:
@@ -27,7 +28,8 @@ class Train:
     """
 
     data: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="DATA|TASK")] = None
-    """A dataset folder, or a task (see `merlin tasks`); not needed with --resume."""
+    """A dataset folder, a .pkl or .npz file, minari:ID, or a task (see `merlin tasks`); not
+    needed with --resume."""
     out: Path | None = None
     """Run folder to write."""
     algo: str = "merlin"
@@ -38,6 +40,8 @@ class Train:
     """Kind of data, expert or random: what to collect for a task, and which tuned values."""
     episodes: int | None = None
     """How many episodes to collect for a task; as many as in the paper's data unless given."""
+    phi: str | None = None
+    """Part of a state that is its goal, as 0:2 or 0,1,5, if achieved goals are not recorded."""
     updates: int | None = None
     """Gradient steps; 5000 unless given. With --resume: train on to so many."""
     seeds: int = 1
@@ -86,19 +90,25 @@ class Train:
         return resume(out, updates=self.updates, quiet=False)
 
     def _train(self, out: Path) -> Any:
+        from merlin.data.formats import with_task
         from merlin.learners import configure
         from merlin.training import train
 
         if self.seeds < 1:
             raise MerlinError(f"--seeds: {self.seeds} is not 1 or more.")
         settings = dict(_setting(text) for text in self.set)
-        configure(self.algo, settings)  # complain of a wrong name before collecting data
+        method = configure(self.algo, settings)  # complain of a wrong name before collecting data
         if self.variant not in (None, *VARIANTS):
             raise MerlinError(f"--variant: {self.variant!r} is not {' or '.join(VARIANTS)}.")
         data = self._open()
         task = find(self.task or data.task) if self.task or data.task else None
+        data = with_task(data, task) if self.task and task else data
         variant = self.variant or data.variant
         tuned = task.tuned.get(variant) if task and variant else None
+        chosen = "hindsight_ratio" in settings or not hasattr(method, "hindsight_ratio")
+        if data.desired_goals is None and not chosen:
+            settings["hindsight_ratio"] = "1"
+            print("the data has no desired goals: training with hindsight_ratio=1", file=sys.stderr)
         learner = configure(self.algo, settings, tuned.values() if tuned else {})
         return train(
             learner,
@@ -119,13 +129,16 @@ class Train:
     def _open(self) -> Any:
         """The dataset at a path, or a task's own, collected into the cache when it is missing."""
         from merlin.data import load
+        from merlin.data.formats import is_data
         from merlin.experts.collect import cached_path, collect_cached
 
         assert self.data is not None
-        if self.data not in TASKS and Path(self.data).exists():
-            return load(self.data)
+        if self.data not in TASKS and is_data(self.data):
+            return load(self.data, phi=self.phi)
         if "/" in self.data and ":" not in self.data:
             return load(self.data)  # a folder that is not there: say so, not 'no such task'
+        if self.phi is not None:
+            raise MerlinError(f"--phi: {self.data} records its goals itself; leave --phi out.")
         task = find(self.data)
         if self.variant is None:
             raise MerlinError("--variant: is missing; say which data to collect, e.g. random.")

@@ -96,18 +96,21 @@ def save_as(
     chosen = format or _written_as(name)
     if chosen not in FORMATS:
         raise MerlinError(f"format: none is called {chosen!r}; choose from {', '.join(FORMATS)}.")
-    form = FORMATS[chosen]
-    place = form.place(name)
-    if place.exists() and not overwrite:
-        raise MerlinError(f"{name}: already exists; choose another name or pass --overwrite.")
+    check_free(name, overwrite)
     try:
-        form.write(data, name, overwrite)
+        FORMATS[chosen].write(data, name, overwrite)
     except OSError as error:
         raise MerlinError(f"{name}: cannot be written ({reason(error)}).") from None
     return name
 
 
-def with_task(data: Dataset, task: Task, variant: str | None = None) -> Dataset:
+def check_free(name: str, overwrite: bool = False) -> None:
+    """Refuse to write over what is already there, before any work is done."""
+    if not overwrite and FORMATS[_written_as(name)].place(name).exists():
+        raise MerlinError(f"{name}: already exists; choose another name or pass --overwrite.")
+
+
+def with_task(data: Dataset, task: Task) -> Dataset:
     """The same data, said to be from `task`, whose dimensions it must have."""
     found: tuple[int, ...] = (data.actions.shape[1], data.achieved_goals.shape[1])
     wanted: tuple[int, ...] = (task.action_dim, task.goal_dim)
@@ -118,7 +121,7 @@ def with_task(data: Dataset, task: Task, variant: str | None = None) -> Dataset:
             f"--task {task.name}: its dimensions are {wanted}, those of the data are {found}; "
             "name the task that the data is from."
         )
-    return replace(data, task=task.name, variant=variant or data.variant)
+    return replace(data, task=task.name)
 
 
 def _written_as(name: str) -> str:

@@ -6,6 +6,7 @@ the first such dataset is read or written.
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -22,19 +23,20 @@ from merlin.data.conversion import (
     float32,
     float32_or_images,
     goals_within,
-    is_numeric,
     reason,
     refuse_phi,
 )
 from merlin.data.dataset import Dataset, Episode
 from merlin.errors import MerlinError
 from merlin.files import new_folder, read_json
-from merlin.tasks.registry import TASKS, find
+from merlin.tasks.registry import TASKS
 
 PREFIX = "minari:"
-METADATA = "metadata.json"
+METADATA, HDF5 = "metadata.json", "main_data.hdf5"
+KEYS = ("observation", "achieved_goal", "desired_goal")
 OURS = "merlin"
 """Key of Minari's metadata under which we keep what has no place of its own there."""
+MOST_CHUNK_BYTES = 1 << 26
 _ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
 
 
@@ -71,32 +73,25 @@ def read(name: str, phi: Sequence[int] | None = None) -> Dataset:
         raise MerlinError(f"{name}: no such dataset in {store()}; see `minari list local`.")
     home = folder / "data" if (folder / "data").is_dir() else folder
     about = read_json(home / METADATA, "a Minari dataset")
-    # Without its spaces Minari would make the environment that the file names, and so call any
-    # function that is written there.
-    for key in ("observation_space", "action_space"):
-        if not isinstance(about.get(key), str):
-            raise MerlinError(f"{home / METADATA}: has no {key}; write it anew with Minari.")
-    count = about.get("total_episodes")
-    if type(count) is not int or count < 1:
-        raise MerlinError(f"{home / METADATA}: total_episodes is {count!r}; collect at least one.")
+    _check_metadata(about, home / METADATA)
     try:
-        storage = _storage(home)
-        raw = list(storage.get_episodes(range(count)))
-        action_space = storage.action_space
+        kinds = _kinds(about, name)
+        recorded = _recorded(home / HDF5, about, kinds)
+        episodes = [_episode(parts, phi, name, number) for number, parts in enumerate(recorded)]
+    except MerlinError:
+        raise
     except Exception as error:  # whatever Minari and HDF5 make of a damaged file
-        raise MerlinError(
-            f"{name}: Minari cannot read it ({reason(error)}); download it again."
-        ) from None
-    episodes = list(_episodes(raw, phi, name))
+        raise MerlinError(f"{name}: cannot be read ({reason(error)}); download it again.") from None
+    action_space = kinds["actions"]
     actions = np.concatenate([episode.actions for episode in episodes])
-    low, high = _bounds(action_space, actions, name)
+    low, high = action_range(actions)
     ours = about.get(OURS)
     kept = ours if isinstance(ours, dict) else {"task": _task_of(about)}
     provenance = kept.get("provenance")
     return Dataset.from_episodes(
         episodes,
-        action_low=low,
-        action_high=high,
+        action_low=np.where(np.isfinite(action_space.low), action_space.low, low),
+        action_high=np.where(np.isfinite(action_space.high), action_space.high, high),
         task=kept["task"] if isinstance(kept.get("task"), str) else None,
         variant=kept["variant"] if isinstance(kept.get("variant"), str) else None,
         provenance=provenance if isinstance(provenance, dict) else {},
@@ -110,7 +105,7 @@ def write(data: Dataset, name: str, overwrite: bool = False) -> None:
     from minari.data_collector.episode_buffer import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage
 
-    folder = folder_of(name)
+    folder = folder_of(name).absolute()  # Minari stumbles over relative ones
     with new_folder(folder, overwrite) as temporary:
         storage = MinariStorage.new(
             temporary / "data",
@@ -139,57 +134,87 @@ def _check_id(name: str) -> None:
         raise MerlinError(f"{name}: is no Minari id; write it like {PREFIX}mine/reach-v0.")
 
 
-def _storage(home: Path) -> Any:
-    from minari.dataset.minari_storage import MinariStorage
-
-    return MinariStorage.read(home)
-
-
-def _episodes(raw: list[dict], phi: Sequence[int] | None, name: str) -> Iterator[Episode]:
-    """Episodes as a dataset takes them, all of the same widths."""
-    first: tuple | None = None
-    for number, recorded in enumerate(raw):
-        where = f"{name}: episode {number}"
-        seen = recorded["observations"]
-        parts = dict(seen) if isinstance(seen, dict) else {"observation": seen}
-        parts["actions"] = recorded["actions"]
-        for key, array in parts.items():
-            if not isinstance(array, np.ndarray) or not is_numeric(array) or array.ndim < 2:
-                raise MerlinError(f"{where} has {key} that are not rows of numbers; convert them.")
-        if "observation" not in parts:
-            keys = ", ".join(sorted(parts))
-            raise MerlinError(f"{name}: its observations have {keys} but no observation.")
-        shapes = tuple((key, array.shape[1:]) for key, array in sorted(parts.items()))
-        first = first or shapes
-        if shapes != first:
-            raise MerlinError(f"{where} has other dimensions than episode 0; write it anew.")
-        steps = len(parts.pop("actions"))
-        if steps < 1 or any(len(array) != steps + 1 for array in parts.values()):
-            counts = ", ".join(f"{len(array)} of {key}" for key, array in parts.items())
-            raise MerlinError(f"{where} has {steps} actions but {counts}; it needs one more.")
-        observations = float32_or_images(parts["observation"], 4)
-        desired = parts.get("desired_goal")
-        if "achieved_goal" in parts:
-            refuse_phi(phi, name)
-            achieved = float32(parts["achieved_goal"])
-        else:
-            achieved = goals_within(observations, phi, name)
-        yield Episode(
-            observations=observations,
-            actions=float32(recorded["actions"]),
-            achieved_goals=achieved,
-            desired_goal=None
-            if desired is None
-            else constant_goals(float32(desired)[None], name, number)[0],
+def _check_metadata(about: dict[str, Any], where: Path) -> None:
+    # Without its spaces Minari would make the environment that the file names, and so call any
+    # function that is written there.
+    for key in ("observation_space", "action_space"):
+        if not isinstance(about.get(key), str):
+            raise MerlinError(f"{where}: has no {key}; write it anew with Minari.")
+    for key in ("total_episodes", "total_steps"):
+        if type(about.get(key)) is not int or about[key] < 1:
+            raise MerlinError(f"{where}: {key} is {about.get(key)!r}; collect at least one.")
+    if about.get("data_format") != "hdf5":
+        raise MerlinError(
+            f"{where}: data_format is {about.get('data_format')!r}; write it with Minari as hdf5."
         )
 
 
-def _bounds(space: Any, actions: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    if not isinstance(space, spaces.Box) or actions.ndim != 2 or space.shape != actions.shape[1:]:
-        raise MerlinError(f"{name}: its actions must be a Box of one dimension, not {space}.")
-    low, high = action_range(actions)
-    low = np.where(np.isfinite(space.low), space.low, low)
-    return low, np.where(np.isfinite(space.high), space.high, high)
+def _kinds(about: dict[str, Any], name: str) -> dict[str, spaces.Box]:
+    """The space of each array of an episode, by its path in the file."""
+    from minari.serialization import deserialize_space
+
+    seen = deserialize_space(about["observation_space"])
+    kinds = {"actions": deserialize_space(about["action_space"])}
+    if isinstance(seen, spaces.Dict):
+        kinds |= {f"observations/{key}": seen[key] for key in KEYS if key in seen.spaces}
+    else:
+        kinds["observations"] = seen
+    for path, space in kinds.items():
+        if not isinstance(space, spaces.Box):
+            raise MerlinError(f"{name}: {path} are {space}, not a Box of numbers; convert them.")
+    if not kinds.keys() & {"observations", "observations/observation"}:
+        raise MerlinError(f"{name}: its observations have no key 'observation'; add it.")
+    return kinds
+
+
+def _recorded(
+    file: Path, about: dict[str, Any], kinds: dict[str, spaces.Box]
+) -> Iterator[dict[str, np.ndarray]]:
+    """The arrays of each episode; nothing is read before its size is known to be sound."""
+    import h5py
+
+    with h5py.File(file, "r") as opened:
+        for number in range(about["total_episodes"]):
+            nodes = {path: opened[f"episode_{number}/{path}"] for path in kinds}
+            for path, node in nodes.items():
+                _check_size(node, kinds[path], about["total_steps"] + 1)
+            yield {path.rpartition("/")[2]: node[()] for path, node in nodes.items()}
+
+
+def _check_size(node: Any, space: spaces.Box, most_rows: int) -> None:
+    """Refuse what would fill the memory, or is not what its space says."""
+    rows, shape = node.shape[0], node.shape[1:]
+    if shape != space.shape:
+        hint = "; images are read if written with jpeg_encoding=False" * (len(space.shape) == 3)
+        raise ValueError(f"{node.name} has rows of shape {shape}, not {space.shape}{hint}")
+    if node.dtype.kind not in "biuf" or rows > most_rows:
+        raise ValueError(f"{node.name} has {rows} rows of {node.dtype}")
+    if math.prod(node.chunks or ()) * node.dtype.itemsize > MOST_CHUNK_BYTES:
+        raise ValueError(f"{node.name} has chunks of {node.chunks}")
+
+
+def _episode(
+    parts: dict[str, np.ndarray], phi: Sequence[int] | None, name: str, number: int
+) -> Episode:
+    """One episode as a dataset takes it."""
+    actions = float32(parts.pop("actions"))
+    if not len(actions) or any(len(array) != len(actions) + 1 for array in parts.values()):
+        counts = ", ".join(f"{len(array)} of {key}" for key, array in parts.items())
+        raise MerlinError(
+            f"{name}: episode {number} has {len(actions)} actions but {counts}; give every "
+            "episode one state more than actions."
+        )
+    seen = parts["observations"] if "observations" in parts else parts["observation"]
+    observations = float32_or_images(seen, 4)
+    if "achieved_goal" in parts:
+        refuse_phi(phi, name)
+        achieved = float32(parts["achieved_goal"])
+    else:
+        achieved = goals_within(observations, phi, name)
+    goal = None
+    if "desired_goal" in parts:
+        goal = constant_goals(float32(parts["desired_goal"])[None], name, number)[0]
+    return Episode(observations, actions, achieved, goal)
 
 
 def _task_of(about: dict[str, Any]) -> str | None:
@@ -202,12 +227,7 @@ def _task_of(about: dict[str, Any]) -> str | None:
 
 
 def _env_spec(task: str | None) -> Any:
-    if task is None:
-        return None
-    try:
-        return gymnasium.spec(find(task).env_id)
-    except (MerlinError, gymnasium.error.Error):
-        return None  # an environment that is not on this machine
+    return gymnasium.spec(TASKS[task].env_id) if task in TASKS else None
 
 
 def _observation_space(data: Dataset) -> spaces.Dict:

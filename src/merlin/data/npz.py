@@ -112,7 +112,8 @@ def _open(path: Path) -> dict[str, np.ndarray]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a garbled header may warn before it fails
-            with np.load(path, allow_pickle=False) as file:
+            # NumPy would leave the file open if it is no archive.
+            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                 names = set(file.files)
                 found = {name: file[name] for name in (*REQUIRED, *OPTIONAL) if name in names}
     except Exception as error:  # whatever NumPy and zipfile make of a damaged archive

@@ -96,7 +96,8 @@ def _check(arrays: Any, path: str) -> tuple[np.ndarray, ...]:
                 "numbers, none of them empty."
             )
     o, u, _, ag = found
-    episodes, states, action_dim, goal_dim = *o.shape[:2], u.shape[2], ag.shape[2]
+    episodes, states = o.shape[:2]
+    action_dim, goal_dim = u.shape[2], ag.shape[2]
     wanted = {
         "u": (episodes, states - 1, action_dim),
         "g": (episodes, states - 1, goal_dim),

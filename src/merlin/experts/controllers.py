@@ -1,6 +1,8 @@
 """Scripted controllers whose episodes help an expert to explore. They see what the expert sees."""
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -9,8 +11,10 @@ Controller = Callable[
     [Float[np.ndarray, "batch observation"], Float[np.ndarray, "batch goal"]],
     Float[np.ndarray, "batch action"],
 ]
-FETCH_STEP = 0.05
-"""Metres that a Fetch gripper moves under an action of 1."""
+FETCH_STEP, FETCH_SECONDS = 0.05, 0.04
+"""How far a Fetch gripper moves under an action of 1, in metres, and for how long."""
+SLIDE_DECELERATION = 0.97
+"""What friction takes from the puck's speed, in metres per second squared; measured."""
 
 
 def fetch_push(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
@@ -73,4 +77,117 @@ def _pick_one(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     return np.clip(action, -1.0, 1.0)
 
 
-CONTROLLERS: dict[str, Controller] = {"fetch_push": fetch_push, "fetch_pick": fetch_pick}
+def fetch_slide(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    """Go behind the puck, seen from the goal, and strike it as hard as the way is long."""
+    return np.stack([_slide_one(o, g) for o, g in zip(observation, goal, strict=True)])
+
+
+def _slide_one(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    gripper, puck = observation[:3], observation[3:6]
+    # Velocities are observed per step, and the puck's relative to the gripper's.
+    speed = np.linalg.norm((observation[14:16] + observation[20:22]) / FETCH_SECONDS)
+    to_goal = (goal - puck)[:2]
+    distance = max(float(np.linalg.norm(to_goal)), 1e-6)
+    direction = to_goal / distance
+    offset = gripper[:2] - puck[:2]
+    along = offset @ direction
+    beside = offset - along * direction
+    action = np.zeros(4)
+    if speed > 0.1:
+        return action  # it slides: wait
+    if along < -0.03 and np.linalg.norm(beside) < 0.02 and gripper[2] < puck[2] + 0.04:
+        wanted = np.sqrt(2.0 * SLIDE_DECELERATION * distance)
+        pace = np.clip(wanted * FETCH_SECONDS / FETCH_STEP, 0.1, 1.0)
+        action[:2] = direction * pace - 8.0 * beside
+        action[2] = (puck[2] + 0.01 - gripper[2]) / FETCH_STEP
+    else:
+        error = puck[:2] - 0.09 * direction - gripper[:2]
+        if np.linalg.norm(error) < 0.025:
+            action[:2] = error / FETCH_STEP
+            action[2] = (puck[2] + 0.01 - gripper[2]) / FETCH_STEP
+        else:
+            action[2] = (puck[2] + 0.09 - gripper[2]) / FETCH_STEP
+            if gripper[2] > puck[2] + 0.05 or np.linalg.norm(offset) > 0.13:
+                action[:2] = error / FETCH_STEP
+    return np.clip(action, -1.0, 1.0)
+
+
+def sawyer_door(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    """Lower the hook behind the bar, then pull until the door is open far enough.
+
+    Near its end the workspace allows wide angles only close to the hinge, hence the move along x.
+    """
+    y, z, angle = observation[:, 1], observation[:, 2], observation[:, 3]
+    speed = np.clip(5.0 * (goal[:, 0] - angle), -1.0, 1.0)
+    pull = np.stack([np.where(y < 0.5, speed, 0.0), -speed, np.zeros_like(z)], axis=1)
+    # A door that is to stay shut needs no hook.
+    lower = np.array([0.0, 0.0, -1.0]) * (goal > 0.01)
+    return np.where((z > 0.176)[:, None], lower, pull)
+
+
+def hand_reach(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    """Damped least squares on the Jacobians of the fingertips.
+
+    The servos are weak: they give way until they ask for several times the missing distance.
+    """
+    hand = _hand_model()
+    return np.stack([hand.control(o, g) for o, g in zip(observation, goal, strict=True)])
+
+
+class _Hand:
+    """Kinematics of the Shadow hand, for joint angles that are observed."""
+
+    GAIN, DAMPING = 6.0, 0.02
+    COUPLED = ("FFJ1", "MFJ1", "RFJ1", "LFJ1")  # the joint after each of these moves with it
+
+    def __init__(self) -> None:
+        import mujoco
+
+        from merlin.tasks.batch import make_single
+        from merlin.tasks.registry import TASKS
+
+        self._mujoco = mujoco
+        env: Any = make_single(TASKS["HandReach"]).unwrapped
+        self._model = env.model
+        self._data = mujoco.MjData(self._model)
+        names = ("ff", "mf", "rf", "lf", "th")
+        self._tips = [self._model.site(f"robot0:S_{name}tip").id for name in names]
+        self._joints = self._model.actuator_trnid[:, 0]
+        self._coupled = [
+            self._model.joint(int(joint)).name.removeprefix("robot0:") in self.COUPLED
+            for joint in self._joints
+        ]
+        low, high = self._model.actuator_ctrlrange.T
+        self._centre, self._half = (high + low) / 2, (high - low) / 2
+
+    def control(self, observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        count = self._model.nv
+        self._data.qpos[:] = observation[:count]
+        self._mujoco.mj_kinematics(self._model, self._data)
+        self._mujoco.mj_comPos(self._model, self._data)
+        jacobian = np.zeros((3 * len(self._tips), count))
+        for index, tip in enumerate(self._tips):
+            rows = jacobian[3 * index : 3 * index + 3]
+            self._mujoco.mj_jacSite(self._model, self._data, rows, None, tip)
+        driven = jacobian[:, self._joints] + jacobian[:, (self._joints + 1) % count] * np.array(
+            self._coupled
+        )
+        error = self.GAIN * (goal - observation[2 * count :])
+        square = driven @ driven.T + self.DAMPING**2 * np.eye(len(driven))
+        change = driven.T @ np.linalg.solve(square, error)
+        wanted = observation[:count][self._joints] + change
+        return np.clip((wanted - self._centre) / self._half, -1.0, 1.0)
+
+
+@functools.cache
+def _hand_model() -> _Hand:
+    return _Hand()
+
+
+CONTROLLERS: dict[str, Controller] = {
+    "fetch_push": fetch_push,
+    "fetch_pick": fetch_pick,
+    "fetch_slide": fetch_slide,
+    "sawyer_door": sawyer_door,
+    "hand_reach": hand_reach,
+}

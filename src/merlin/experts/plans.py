@@ -9,14 +9,15 @@ from merlin.experts.ddpg import DDPG
 class Plan:
     """Cycles of playing and learning.
 
-    Each cycle plays some noisy episodes, then makes updates, then moves the target networks.
+    Each cycle plays some noisy episodes, then makes updates. Target networks move with every
+    update: with the usual 5 % per cycle, values take many cycles to spread along an episode.
     """
 
     cycles: int
     learner: DDPG
     episodes: int = 16  # per cycle
     updates: int = 40  # per cycle
-    keep: float = 0.95  # of the target networks, per cycle
+    keep: float = 0.995  # of the target networks, per update
     noise: float = 0.2
     uniform: float = 0.3
     controller: str | None = None  # whose demonstrations are learned from, too
@@ -34,22 +35,41 @@ PLANS: dict[str, Plan] = {
     "PointRooms": Plan(cycles=300, episodes=100, learner=DDPG(tolerance=1.0, batch_size=256)),
     "Reacher": Plan(cycles=300, learner=DDPG(tolerance=0.05, batch_size=256)),
     "SawyerReach": Plan(cycles=100, learner=DDPG(tolerance=0.06, batch_size=256)),
-    "SawyerDoor": Plan(cycles=400, learner=DDPG(tolerance=0.02, batch_size=256)),
-    "FetchReach": Plan(cycles=60, learner=DDPG(tolerance=0.05, batch_size=256)),
+    "SawyerDoor": Plan(
+        cycles=150,
+        learner=DDPG(tolerance=0.02, batch_size=256, cloning_weight=100.0),
+        controller="sawyer_door",
+        demonstrations=200,
+        helped_by=_DEMONSTRATED,
+    ),
+    "FetchReach": Plan(cycles=100, learner=DDPG(tolerance=0.05, batch_size=256)),
     "FetchPush": Plan(
         cycles=500,
-        learner=DDPG(tolerance=0.05, cloning_weight=100.0),
+        learner=DDPG(tolerance=0.05, demonstration_batch=256, cloning_weight=100.0),
         controller="fetch_push",
-        demonstrations=200,
+        demonstrations=1000,
         helped_by=_DEMONSTRATED,
     ),
     "FetchPick": Plan(
         cycles=500,
-        learner=DDPG(tolerance=0.05, cloning_weight=100.0),
+        learner=DDPG(tolerance=0.05, demonstration_batch=256, cloning_weight=100.0),
         controller="fetch_pick",
-        demonstrations=200,
+        demonstrations=1000,
         helped_by=_DEMONSTRATED,
     ),
-    "FetchSlide": Plan(cycles=1500, learner=DDPG(tolerance=0.05)),
-    "HandReach": Plan(cycles=1000, learner=DDPG(tolerance=0.01)),
+    "FetchSlide": Plan(
+        cycles=1000,
+        learner=DDPG(tolerance=0.05, demonstration_batch=256, cloning_weight=100.0),
+        controller="fetch_slide",
+        demonstrations=1000,
+        helped_by=_DEMONSTRATED,
+    ),
+    "HandReach": Plan(
+        cycles=500,
+        learner=DDPG(tolerance=0.01, demonstration_batch=256, cloning_weight=100.0),
+        controller="hand_reach",
+        demonstrations=1000,
+        demonstration_noise=(0.02, 0.0),
+        helped_by=_DEMONSTRATED,
+    ),
 }

@@ -12,7 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
+import merlin
 from merlin.checkpoint import load_tree, save_tree
 from merlin.errors import MerlinError
 from merlin.experts.actor import Actor
@@ -29,8 +31,8 @@ from merlin.tasks.rollout import Rollout, concatenate
 from merlin.tasks.workers import Pool
 
 DISCOUNT = 0.98
-EVALUATION_SEED = 1_000_003
-"""Episodes that score experts; no training seed is ever so high."""
+CURVE_SEED, CARD_SEED = 1_000_003, 1_000_033
+"""Episodes of the learning curve, which chooses the actor, and of the card, which scores it."""
 
 
 class Players:
@@ -69,11 +71,13 @@ def players(task: Task, workers: int | None = None) -> Iterator[Players]:
         opened.close()
 
 
-def score(opened: Players, actor: Any, episodes: int) -> dict[str, float]:
-    """Return and success of an actor without noise, over seeded episodes."""
-    played = opened.play(Expert(actor, noise=0.0, uniform=0.0), EVALUATION_SEED, range(episodes))
+def evaluate_actor(
+    opened: Players, actor: Any, episodes: int, seed: int
+) -> tuple[Float[np.ndarray, " episodes"], Float[np.ndarray, " episodes"]]:
+    """Return and success of an actor without noise, of each of some seeded episodes."""
+    played = opened.play(Expert(actor, noise=0.0, uniform=0.0), seed, range(episodes))
     returns = played.rewards @ DISCOUNT ** np.arange(played.rewards.shape[1])
-    return {"return": float(returns.mean()), "success": float(played.success[:, -1].mean())}
+    return returns, played.success[:, -1].astype(float)
 
 
 class Sums:
@@ -166,14 +170,12 @@ def _improve(
     updates: int,
     keep: float,
 ) -> tuple[DDPGState, dict]:
-    def body(step: Any, carry: tuple[DDPGState, dict]) -> tuple[DDPGState, dict]:
+    def update(step: Any, state: DDPGState) -> tuple[DDPGState, dict]:
         sub = jax.random.fold_in(key, step)
-        state, metrics = learner.update(carry[0], replay, demonstrations, scaling, sub)
-        return state, metrics
+        state, metrics = learner.update(state, replay, demonstrations, scaling, sub)
+        return track(state, keep), metrics
 
-    first = learner.update(state, replay, demonstrations, scaling, jax.random.fold_in(key, 0))
-    state, metrics = jax.lax.fori_loop(1, updates, body, first)
-    return track(state, keep), metrics
+    return jax.lax.fori_loop(1, updates, lambda i, carry: update(i, carry[0]), update(0, state))
 
 
 def train_expert(
@@ -186,10 +188,10 @@ def train_expert(
     resume: bool = False,
     quiet: bool = True,
 ) -> dict[str, Any]:
-    """Train an expert for a task; returns the scores of the one that is kept.
+    """Train an expert for a task and return its card.
 
-    `out` gets `actor.safetensors`, the actor with the best evaluation, `curve.jsonl`, and what is
-    needed to resume.
+    `out` gets `actor.safetensors`, the actor with the best evaluation, `card.json`, `curve.jsonl`,
+    and what is needed to resume.
     """
     if plan is None:
         if task.name not in PLANS:
@@ -198,7 +200,10 @@ def train_expert(
     config = {"task": task.name, "seed": seed, "plan": json.loads(json.dumps(asdict(plan)))}
     _open(out, config, resume)
     with players(task, workers) as opened:
-        return _cycles(task, plan, seed, out, opened, quiet)
+        about = _cycles(task, plan, seed, out, opened, quiet)
+        made = _card(task, plan, seed, opened, about, out)
+    write_json(out / "card.json", made)
+    return made
 
 
 def _open(out: Path, config: dict[str, Any], resume: bool) -> None:
@@ -289,11 +294,13 @@ def _look(
     out: Path,
 ) -> dict[str, Any]:
     """Score the actor, write the curve, and keep the actor if it is the best so far."""
+    returns, success = evaluate_actor(opened, actor, plan.eval_episodes, CURVE_SEED)
     row = {
         "cycle": about["cycle"],
         "steps": about["cycle"] * plan.episodes * task.episode_steps,
         "seconds": round(about["seconds"], 1),
-        **score(opened, actor, plan.eval_episodes),
+        "return": float(returns.mean()),
+        "success": float(success.mean()),
         **{name: float(value) for name, value in metrics.items()},
     }
     about["curve"].append(row)
@@ -304,6 +311,32 @@ def _look(
         about["best"] = row
         actor.save(out / "actor.safetensors")
     return row
+
+
+def _card(
+    task: Task, plan: Plan, seed: int, opened: Players, about: dict[str, Any], out: Path
+) -> dict[str, Any]:
+    """What is to be known of an expert, scored on episodes that did not choose it."""
+    episodes = 200
+    returns, success = evaluate_actor(
+        opened, Actor.load(out / "actor.safetensors"), episodes, CARD_SEED
+    )
+    default = PLANS.get(task.name)
+    longer = "" if default == plan else f" --cycles {plan.cycles}"
+    return {
+        "task": task.name,
+        "episodes": episodes,
+        "success": float(success.mean()),
+        "return": float(returns.mean()),
+        "environment_steps": about["cycle"] * plan.episodes * task.episode_steps,
+        "kept_from_steps": about["best"]["steps"],
+        "seconds": round(about["seconds"]),
+        "method": "DDPG+HER" + "".join(f", {help}" for help in plan.helped_by),
+        "command": f"merlin expert train {task.name} --seed {seed}{longer} --out DIR",
+        "version": merlin.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+        "plan": json.loads(json.dumps(asdict(plan))),
+    }
 
 
 def _demonstrations(

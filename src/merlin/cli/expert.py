@@ -1,0 +1,128 @@
+"""merlin expert train, merlin expert eval"""
+
+import dataclasses
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from merlin.cli.show import console, scores
+from merlin.errors import MerlinError
+from merlin.tasks.registry import find
+
+
+@dataclass(frozen=True)
+class ExpertTrain:
+    """Train an expert for a task with DDPG and hindsight experience replay.
+
+    For example:
+
+      merlin expert train FetchReach --out runs/expert-reach
+      merlin expert train FetchReach --out runs/expert-reach --resume
+    """
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
+    """Name of the task."""
+    out: Path
+    """Folder for weights, card, learning curve and checkpoints."""
+    cycles: int | None = None
+    """Rounds of playing and learning; the plan's number unless given."""
+    seed: int = 0
+    """Seed of everything random."""
+    workers: int | None = None
+    """Processes that play; one per core unless given."""
+    resume: bool = False
+    """Continue the training at --out."""
+    json: bool = False
+    """Print one JSON object as the last line of stdout."""
+
+    def __call__(self) -> dict[str, Any]:
+        task = find(self.task)
+        from merlin.experts.plans import PLANS
+        from merlin.experts.training import train_expert
+        from merlin.signals import Interrupted
+
+        if task.name not in PLANS:
+            raise MerlinError(f"task {task.name}: there is no plan for training its expert.")
+        plan = PLANS[task.name]
+        if self.cycles is not None:
+            if self.cycles < 1:
+                raise MerlinError(f"--cycles: {self.cycles} is not 1 or more.")
+            plan = dataclasses.replace(plan, cycles=self.cycles)
+        try:
+            made = train_expert(
+                task,
+                self.out,
+                plan=plan,
+                seed=self.seed,
+                workers=self.workers,
+                resume=self.resume,
+                quiet=False,
+            )
+        except Interrupted as stop:
+            print(f"merlin: {stop}", file=sys.stderr)
+            sys.exit(130)
+        if not self.json:
+            print(
+                f"{self.out / 'actor.safetensors'}: success {made['success']:.2f}, return "
+                f"{made['return']:.2f} over {made['episodes']} episodes without noise"
+            )
+        return made
+
+
+@dataclass(frozen=True)
+class ExpertEval:
+    """Score an expert without noise on seeded episodes.
+
+    For example:
+
+      merlin expert eval FetchReach
+      merlin expert eval FetchReach --actor runs/expert-reach/actor.safetensors
+    """
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
+    """Name of the task."""
+    actor: Path | None = None
+    """Weights to score; those that come with the package unless given."""
+    episodes: int = 200
+    """How many episodes."""
+    json: bool = False
+    """Print one JSON object as the last line of stdout."""
+
+    def __call__(self) -> dict[str, Any]:
+        task = find(self.task)
+        if self.episodes < 1:
+            raise MerlinError(f"--episodes: {self.episodes} is not 1 or more.")
+        from merlin.experts.actor import Actor
+        from merlin.experts.library import shipped
+        from merlin.experts.training import CARD_SEED, evaluate_actor, players
+        from merlin.stats import summary
+
+        actor = shipped(task) if self.actor is None else Actor.load(self.actor)
+        with players(task) as opened:
+            returns, success = evaluate_actor(opened, actor, self.episodes, CARD_SEED)
+        result = {
+            "task": task.name,
+            "episodes": self.episodes,
+            "return": summary(returns[None]),
+            "success": summary(success[None]),
+        }
+        if not self.json:
+            console().print(scores(f"expert for {task.name}, without noise", [("", result)]))
+        return result
+
+
+@dataclass(frozen=True)
+class Expert:
+    """Train or score the experts that expert data is collected with."""
+
+    action: Annotated[
+        Annotated[ExpertTrain, tyro.conf.subcommand("train")]
+        | Annotated[ExpertEval, tyro.conf.subcommand("eval")],
+        tyro.conf.arg(name=""),
+    ]
+
+    def __call__(self) -> dict[str, Any]:
+        return self.action()

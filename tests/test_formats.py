@@ -1,0 +1,763 @@
+"""Formats: nothing is lost on the way there and back, and no file can do harm."""
+
+import builtins
+import codecs
+import io
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium
+import h5py
+import minari
+import numpy as np
+import numpy.testing
+import pytest
+
+import merlin
+from merlin.cli import main
+from merlin.data import Dataset, describe, load, save_as
+from merlin.data.formats import FORMATS, format_of, is_data
+from merlin.errors import MerlinError
+from test_broken_input import refuse, rewrite_array
+from test_dataset import make_episode
+
+SUFFIX = {"wgcsl": ".pkl", "npz": ".npz", "minari": "", "native": ""}
+ANY_LENGTH = ("npz", "minari", "native")
+FEW = ["--updates", "4", "--set", "hidden=16", "batch_size=16", "--eval-every", "4"]
+FEW += ["--eval-episodes", "2", "--final-episodes", "2", "--log-every", "2"]
+
+
+@pytest.fixture(autouse=True)
+def minari_store(tmp_path, monkeypatch):
+    """A store of its own for every test."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def call(capsys):
+    """Run a command; what it printed to stdout and to stderr."""
+
+    def run(*arguments):
+        main([str(argument) for argument in arguments])
+        return capsys.readouterr()
+
+    return run
+
+
+def episodes(rng, lengths=(6, 6, 6), **kind):
+    return Dataset.from_episodes([make_episode(rng, n, **kind) for n in lengths])
+
+
+def write(data, folder, form, name="data"):
+    return save_as(data, folder / f"{name}{SUFFIX[form]}", format=form)
+
+
+def assert_same(found, expected):
+    assert found.arrays().keys() == expected.arrays().keys()
+    for name, array in expected.arrays().items():
+        assert found.arrays()[name].dtype == array.dtype, name
+        np.testing.assert_array_equal(found.arrays()[name], array, err_msg=name)
+    np.testing.assert_array_equal(found.action_low, expected.action_low)
+    np.testing.assert_array_equal(found.action_high, expected.action_high)
+
+
+def pickled(path, content, protocol=4):
+    path.write_bytes(pickle.dumps(content, protocol=protocol))
+    return path
+
+
+def buffer(rng, episodes=3, states=5):
+    """What the benchmark's files hold."""
+    shapes = {"o": (states, 4), "u": (states - 1, 2), "ag": (states, 3)}
+    content = {key: rng.uniform(-1, 1, (episodes, *shape)) for key, shape in shapes.items()}
+    return {**content, "g": np.repeat(rng.normal(size=(episodes, 1, 3)), states - 1, axis=1)}
+
+
+# There and back
+
+
+@pytest.mark.parametrize("image", [False, True])
+@pytest.mark.parametrize("second", FORMATS)
+@pytest.mark.parametrize("first", FORMATS)
+def test_what_is_written_is_read_and_written_on(rng, tmp_path, first, second, image):
+    data = episodes(rng, image=image)
+    once = load(write(data, tmp_path, first))
+    assert_same(once, data)
+    assert_same(load(write(once, tmp_path, second, "again")), data)
+    assert once.fingerprint() == data.fingerprint()
+
+
+@pytest.mark.parametrize("goal", [False, True])
+@pytest.mark.parametrize("form", ANY_LENGTH)
+def test_episodes_of_any_length_with_and_without_goals(rng, tmp_path, form, goal):
+    data = episodes(rng, (2, 9, 4), goal=goal)
+    bounds = np.array([-1.0, -2.0], np.float32), np.array([3.0, 1.5], np.float32)
+    data = replace(data, action_low=bounds[0], action_high=bounds[1])
+    assert_same(load(write(data, tmp_path, form)), data)
+
+
+@pytest.mark.parametrize("form", ["minari", "native"])
+def test_these_formats_keep_what_is_known_of_the_data(rng, tmp_path, form):
+    about = {"task": "FetchReach", "variant": "expert", "provenance": {"robot": "arm 7"}}
+    found = load(write(replace(episodes(rng), **about), tmp_path, form))
+    assert {key: getattr(found, key) for key in about} == about
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_source_loads_the_same_data_again(rng, tmp_path, form, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = write(episodes(rng), Path(), form)
+    data = load(name)
+    assert Path(data.source).is_absolute()
+    monkeypatch.chdir("/")
+    assert load(data.source).fingerprint() == data.fingerprint()
+
+
+def test_formats_are_told_by_name_and_by_what_is_there(rng, tmp_path):
+    data = episodes(rng)
+    for name, form in (("a.pkl", "wgcsl"), ("a.npz", "npz"), ("a", "native")):
+        assert format_of(save_as(data, tmp_path / name)) == form
+        assert is_data(str(tmp_path / name))
+    assert format_of(write(data, tmp_path, "minari", "m")) == "minari"
+    # A folder is a folder, whatever it is called.
+    assert format_of(save_as(data, tmp_path / "b.npz", format="native")) == "native"
+    assert load(tmp_path / "b.npz").fingerprint() == data.fingerprint()
+    assert not is_data("PointReach")
+    with pytest.raises(MerlinError, match="none is called 'csv'"):
+        save_as(data, tmp_path / "c", format="csv")
+
+
+@pytest.mark.parametrize("name", ["a.pkl", "a.npz", "a", "minari:mine/a-v0"])
+def test_overwriting_must_be_asked_for_and_leaves_nothing_behind(rng, tmp_path, name):
+    name = name if ":" in name else str(tmp_path / name)
+    first, second = episodes(rng), episodes(rng)
+    save_as(first, name)
+    with pytest.raises(MerlinError, match="already exists"):
+        save_as(second, name)
+    save_as(second, name, overwrite=True)
+    assert load(name).fingerprint() == second.fingerprint()
+    assert not list(tmp_path.rglob(".*"))
+
+
+# The benchmark's pickles
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_pickles_of_every_protocol_and_number_type(rng, tmp_path, protocol):
+    content = buffer(rng)
+    content["o"] = np.asfortranarray(content["o"])
+    content["ag"] = content["ag"].astype(">f8")
+    content["u"] = np.sign(content["u"]).astype(np.int8)
+    data = load(pickled(tmp_path / "buffer.pkl", content, protocol))
+    assert (len(data), data.lengths.tolist()) == (3, [5, 5, 5])
+    flat = {key: array.reshape(-1, array.shape[2]) for key, array in content.items()}
+    np.testing.assert_array_equal(data.observations, flat["o"].astype(np.float32))
+    np.testing.assert_array_equal(data.actions, flat["u"])
+    np.testing.assert_array_equal(data.achieved_goals, flat["ag"].astype(np.float32))
+    np.testing.assert_array_equal(data.desired_goals, content["g"][:, 0].astype(np.float32))
+    assert (data.action_low.tolist(), data.action_high.tolist()) == ([-1, -1], [1, 1])
+
+
+def test_pickles_of_older_numpy(rng, tmp_path):
+    content = buffer(rng)
+    text = pickle.dumps({**content, "reward": np.float64(0.5)}, protocol=2)
+    assert b"numpy._core" in text
+    path = tmp_path / "buffer.pkl"
+    path.write_bytes(text.replace(b"numpy._core", b"numpy.core"))
+    assert len(load(path)) == 3
+
+
+def test_pickled_actions_beyond_one_widen_the_bounds(rng, tmp_path):
+    content = buffer(rng)
+    content["u"][1, 2, 0] = -2.5
+    data = load(pickled(tmp_path / "buffer.pkl", content))
+    assert (data.action_low.tolist(), data.action_high.tolist()) == ([-2.5, -1], [1, 1])
+
+
+def test_what_a_pickle_cannot_hold_is_refused(rng, tmp_path):
+    with pytest.raises(MerlinError, match=r"d\.pkl: this format needs desired goals"):
+        save_as(episodes(rng, goal=False), tmp_path / "d.pkl")
+    with pytest.raises(MerlinError, match="episode 1 has 4 states and episode 0 has 6"):
+        save_as(episodes(rng, (6, 4)), tmp_path / "d.pkl")
+    assert not list(tmp_path.iterdir())
+
+
+class Call:
+    """Pickles as a call of a function."""
+
+    def __init__(self, function, *arguments):
+        self._call = function, arguments
+
+    def __reduce__(self):
+        return self._call
+
+
+def nested(call):
+    return {"o": {"deep": [(call,)]}, "u": 1, "g": 2, "ag": 3}
+
+
+ATTACKS = {
+    "system": lambda s: Call(os.system, f"touch {s}"),
+    "eval": lambda s: Call(builtins.eval, f"open({str(s)!r}, 'w').close()"),
+    "exec": lambda s: Call(builtins.exec, f"open({str(s)!r}, 'w').close()"),
+    "nested": lambda s: nested(Call(os.system, f"touch {s}")),
+    "Popen": lambda s: Call(subprocess.call, ["touch", str(s)]),
+    "numpy.testing": lambda s: Call(numpy.testing.runstring, f"open({str(s)!r}, 'w').close()", {}),
+    "objects": lambda s: {"o": np.array([Call(os.system, f"touch {s}")], dtype=object)},
+    "codec": lambda s: Call(codecs.open, str(s), "w"),
+    "numpy.save": lambda s: Call(np.save, str(s), np.zeros(3)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_malicious_pickle_is_refused_and_nothing_runs(tmp_path, attack, protocol):
+    sentinel = tmp_path / "sentinel"
+    path = pickled(tmp_path / "buffer.pkl", ATTACKS[attack](sentinel), protocol)
+    with pytest.raises(MerlinError, match=r"buffer\.pkl: ") as refusal:
+        load(path)
+    assert not any(tmp_path.glob("sentinel*"))
+    # An array of objects is refused by its type before its content is looked at.
+    assert attack == "objects" or "is not trusted, since it asks for '" in str(refusal.value)
+    with path.open("rb") as file:
+        pickle.load(file)  # the attack is a real one
+    assert any(tmp_path.glob("sentinel*"))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"\x80\x04\x8c\x05numpy\x8c\x10ndarray.__init__\x93.",  # an attribute of what is allowed
+        b"cnumpy\nload\n.",
+        b"\x80\x02\x82\x01.",  # by its number in the registry of extensions
+        b"Psomewhere\n.",  # by reference to something outside
+        b"c_codecs\nencode\n(N}S'_function'\nI1\nstb.",  # changes what is allowed
+        b"c_codecs\nencode\n(Vx\nVrot13\ntR.",
+        b"(I1\nios\nsystem\n.",
+        b"cnumpy\ndtype\n(VO8\nI00\nI01\ntR.",
+        b"\x80\x02r\xff\xff\xff\x7f.",  # the object of number two thousand million
+        b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x00.",  # bytes beyond any memory
+        b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x00.",
+        b"\x80\x05\x96\xff\xff\xff\xff\xff\xff\xff\x00.",
+        b"(" * 100_000 + b"t" * 100_000 + b".",
+        b"I" + b"9" * 100_000 + b"\n.",
+        b"",
+        b"}.",
+        b"]." ,
+    ],
+)  # fmt: skip
+def test_programs_that_no_pickler_writes(tmp_path, program):
+    path = tmp_path / "buffer.pkl"
+    path.write_bytes(program)
+    with pytest.raises(MerlinError, match=r"buffer\.pkl: "):
+        load(path)
+
+
+def test_a_malicious_npz_or_minari_runs_nothing_either(rng, tmp_path):
+    sentinel = tmp_path / "sentinel"
+    payload = np.array([Call(os.system, f"touch {sentinel}")], dtype=object)
+    np.savez(tmp_path / "a.npz", observations=payload, actions=payload, terminals=payload)
+    with pytest.raises(MerlinError, match=r"cannot be read as an \.npz"):
+        load(tmp_path / "a.npz")
+    home = Path(write(episodes(rng), tmp_path, "minari")) / "data" / "metadata.json"
+    about = json.loads(home.read_text())
+    del about["observation_space"]
+    spec = {"id": "X-v0", "entry_point": "os:system", "kwargs": {"command": f"touch {sentinel}"}}
+    home.write_text(json.dumps({**about, "env_spec": json.dumps(spec)}))
+    with pytest.raises(MerlinError, match="has no observation_space"):
+        load(tmp_path / "data")
+    assert not sentinel.exists()
+
+
+# OGBench's archives
+
+
+def maze(rng, lengths=(4, 3), **more):
+    steps = sum(lengths)
+    content = {
+        "observations": rng.normal(size=(steps, 5)).astype(np.float32),
+        "actions": rng.uniform(-1, 1, (steps, 2)).astype(np.float32),
+        "terminals": np.zeros(steps, np.float32),
+        "qpos": rng.normal(size=(steps, 9)),
+        **more,
+    }
+    content["terminals"][np.cumsum(lengths) - 1] = 1
+    return content
+
+
+def saved(path, content):
+    np.savez(path, **content)
+    return path
+
+
+def test_an_archive_as_ogbench_writes_it(rng, tmp_path):
+    content = maze(rng)
+    data = load(saved(tmp_path / "maze.npz", content))
+    assert data.starts.tolist() == [0, 4, 7]
+    np.testing.assert_array_equal(data.observations, content["observations"])
+    np.testing.assert_array_equal(data.actions, content["actions"][[0, 1, 2, 4, 5]])
+    np.testing.assert_array_equal(data.achieved_goals, content["observations"])
+    assert data.desired_goals is None
+    assert data.task is None
+
+
+@pytest.mark.parametrize(
+    ("phi", "kept", "text"),
+    [
+        ("0:2", [0, 1], "0:2"),
+        ("4,0", [4, 0], "4,0"),
+        ("2", [2], "2:3"),
+        ([1, 2, 3], [1, 2, 3], "1:4"),
+    ],
+)
+def test_phi_says_which_part_of_a_state_is_its_goal(rng, tmp_path, phi, kept, text):
+    content = maze(rng)
+    path = saved(tmp_path / "maze.npz", content)
+    data = load(path, phi=phi)
+    np.testing.assert_array_equal(data.achieved_goals, content["observations"][:, kept])
+    assert data.source == f"{path}#phi={text}"
+    assert load(data.source).fingerprint() == data.fingerprint()
+    assert data.provenance == {"read_from": data.source}
+
+
+@pytest.mark.parametrize(
+    "phi", ["", "a", "2:2", "3:1", "-1", "0:2:1", "0:999999", "0,,1", [-1], []]
+)
+def test_a_phi_that_is_none_is_refused(rng, tmp_path, phi):
+    path = saved(tmp_path / "maze.npz", maze(rng))
+    with pytest.raises(MerlinError, match=r"--phi .*: is not a part of a state"):
+        load(path, phi=phi)
+
+
+def test_a_phi_that_does_not_fit_is_refused(rng, tmp_path):
+    path = saved(tmp_path / "maze.npz", maze(rng))
+    with pytest.raises(MerlinError, match=r"--phi 3:6: .*maze\.npz has states of only 5 numbers"):
+        load(path, phi="3:6")
+    for form in FORMATS:
+        name = write(episodes(rng), tmp_path, form, f"with-{form}")
+        with pytest.raises(MerlinError, match="records the achieved goals itself"):
+            load(name, phi="0:2")
+
+
+# Minari
+
+
+def test_minari_itself_loads_what_we_write(rng, tmp_path):
+    data = merlin.collect("PointReach", "random", episodes=5)
+    name = save_as(data, "minari:mine/point-v0")
+    theirs = minari.load_dataset("mine/point-v0")
+    assert (theirs.total_episodes, theirs.total_steps) == (5, 245)
+    assert theirs.env_spec.id == "merlin/PointReach-v0"
+    assert theirs.spec.dataset_name == "point"
+    assert "mine/point-v0" in minari.list_local_datasets()
+    env = theirs.recover_environment().unwrapped
+    for index, episode in enumerate(theirs.iterate_episodes()):
+        ours = data.episode(index)
+        np.testing.assert_array_equal(episode.observations["observation"], ours.observations)
+        np.testing.assert_array_equal(episode.observations["achieved_goal"], ours.achieved_goals)
+        assert (episode.observations["desired_goal"] == ours.desired_goal).all()
+        np.testing.assert_array_equal(episode.actions, ours.actions)
+        seen = {key: array[1:] for key, array in episode.observations.items()}
+        rewards = env.compute_reward(seen["achieved_goal"], seen["desired_goal"], {})
+        np.testing.assert_array_equal(episode.rewards, rewards)
+        assert episode.truncations.tolist() == [False] * 48 + [True]
+        assert not episode.terminations.any()
+    for same in (name, "mine/point-v0", tmp_path / "store" / "mine" / "point-v0"):
+        assert load(same).fingerprint() == data.fingerprint()
+        assert is_data(str(same))
+    assert load("mine/point-v0").source == name
+
+
+@pytest.fixture
+def collected(minari_store):
+    """A few random episodes as Minari's own collector records them."""
+    env = minari.DataCollector(gymnasium.make("merlin/FetchReach-v0"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Minari would like to know of the authors
+        env.action_space.seed(0)
+        for seed in range(3):
+            env.reset(seed=seed)
+            for _ in range(50 if seed else 20):
+                env.step(env.action_space.sample())
+        env.create_dataset("fetch/reach-v0")
+        env.close()
+    return "minari:fetch/reach-v0"
+
+
+def test_training_on_what_minari_collected(collected, tmp_path, call):
+    data = load(collected)
+    assert (data.task, data.lengths.tolist()) == ("FetchReach", [21, 51, 51])
+    assert (data.action_low.tolist(), data.action_high.tolist()) == ([-1] * 4, [1] * 4)
+    found = json.loads(
+        call("train", collected, "--out", tmp_path / "run", *FEW, "--json").out.splitlines()[-1]
+    )
+    assert (found["task"], found["updates"]) == ("FetchReach", 4)
+    assert "final" in found
+
+
+def change_minari(home, change, **metadata):
+    """Apply a change to the HDF5 file of a dataset, and other values to its metadata."""
+    with h5py.File(home / "data" / "main_data.hdf5", "r+") as file:
+        change(file)
+    about = home / "data" / "metadata.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), **metadata}))
+
+
+def put(path, value, index):
+    def change(file):
+        file[path][index] = value
+
+    return change
+
+
+def replace_by(path, array):
+    def change(file):
+        del file[path]
+        file[path] = array
+
+    return change
+
+
+BOX = {"type": "Box", "dtype": "float32", "shape": [2], "low": [-1, -1], "high": [1, 1]}
+DISCRETE = {"type": "Discrete", "dtype": "int64", "start": 0, "n": 3}
+GOAL = "episode_1/observations/desired_goal"
+
+
+@pytest.mark.parametrize(
+    ("change", "metadata", "said"),
+    [
+        (put(GOAL, 9.0, 3), {}, "data: the desired goal of episode 1 changes at step 3"),
+        (put(GOAL, np.nan, ...), {}, "data: desired_goals episode 1 is nan in dimension 0"),
+        (put("episode_2/actions", 7.0, 4), {}, r"actions row 14 \(step 4 of episode 2\) is 7"),
+        (replace_by(GOAL, np.zeros((6, 4), "f4")), {}, "has rows of shape"),
+        (replace_by("episode_0/actions", np.zeros((4, 2))), {}, "episode 0 has 4 actions"),
+        (replace_by("episode_0/actions", np.zeros((999, 2))), {}, "has 999 rows of float64"),
+        (replace_by("episode_0/actions", np.full((5, 2), b"x")), {}, "rows of |S1"),
+        (lambda file: file.pop("episode_1"), {}, "cannot be read"),
+        (lambda file: None, {"action_space": json.dumps(DISCRETE)}, "not a Box of numbers"),
+        (lambda file: None, {"observation_space": json.dumps(BOX)}, "cannot be read"),
+        (lambda file: None, {"observation_space": "{}"}, "cannot be read"),
+        (lambda file: None, {"total_episodes": 10**9}, "cannot be read"),
+        (lambda file: None, {"total_episodes": 0}, "total_episodes is 0"),
+        (lambda file: None, {"data_format": "arrow"}, "data_format is 'arrow'"),
+    ],
+)
+def test_what_is_wrong_with_a_minari_dataset_is_said(rng, tmp_path, change, metadata, said):
+    home = Path(write(episodes(rng), tmp_path, "minari"))
+    change_minari(home, change, **metadata)
+    with pytest.raises(MerlinError, match=said):
+        load(home)
+
+
+def test_plain_minari_observations_without_bounds(rng, tmp_path):
+    """Their goals are the states or a part of them, their bounds those of the data."""
+    home = Path(write(episodes(rng, (4, 6), goal=False), tmp_path, "minari"))
+    states = [rng.normal(size=(n, 5)) for n in (4, 6)]
+
+    def change(file):
+        for number, array in enumerate(states):
+            replace_by(f"episode_{number}/observations", array)(file)
+            file[f"episode_{number}/actions"][:, 1] = 3.0  # never changes
+
+    endless = {**BOX, "low": [-np.inf] * 2, "high": [np.inf] * 2}
+    five = {**BOX, "shape": [5], "low": [-9] * 5, "high": [9] * 5}
+    spaces = {"observation_space": json.dumps(five), "action_space": json.dumps(endless)}
+    change_minari(home, change, **spaces)
+    data = load(home, phi="1:3")
+    np.testing.assert_array_equal(data.achieved_goals, np.concatenate(states)[:, 1:3].astype("f4"))
+    assert load(home).achieved_goals.shape == (10, 5)
+    assert data.desired_goals is None
+    first = data.actions[:, 0]
+    assert (data.action_low.tolist(), data.action_high.tolist()) == (
+        [first.min(), 2.0],
+        [first.max(), 4.0],
+    )
+
+
+# Whatever is broken
+
+
+def spoil_bytes(rng, path):
+    """Cut a file short, or turn up to three of its bits over; which file it was."""
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    file = files[rng.integers(len(files))]
+    content = bytearray(file.read_bytes())
+    if rng.random() < 0.3:
+        content = content[: rng.integers(len(content))]
+    else:
+        for at in rng.integers(len(content), size=rng.integers(1, 4)):
+            content[at] ^= 1 << int(rng.integers(8))
+    file.write_bytes(content)
+    return file
+
+
+def spoil_array(rng, array):
+    """One number that is none, or a shape or type that does not fit."""
+    array = np.array(array)
+    ways = [
+        lambda: array[:-1],
+        lambda: array[..., :-1],
+        lambda: array[None],
+        lambda: array[:0],
+        lambda: array.astype("S4"),
+        lambda: array.reshape(-1),
+    ]
+    if array.dtype.kind == "f" and rng.random() < 0.5:
+        array[tuple(rng.integers(array.shape))] = rng.choice([np.nan, np.inf, -np.inf])
+        return array
+    return ways[rng.integers(len(ways))]()
+
+
+def spoil_content(rng, path, form):
+    """Write one of the arrays anew, spoilt, in a file that is otherwise sound."""
+
+    def pick(names):
+        return sorted(names)[rng.integers(len(names))]
+
+    if form == "wgcsl":
+        content = pickle.loads(path.read_bytes())
+        key = pick(content)
+        pickled(path, {**content, key: spoil_array(rng, content[key])})
+    elif form == "npz":
+        content = dict(np.load(path))
+        key = pick(content)
+        saved(path, {**content, key: spoil_array(rng, content[key])})
+    elif form == "native":
+        key = pick(["observations", "actions", "achieved_goals", "desired_goals", "starts"])
+        rewrite_array(key, lambda array: spoil_array(rng, array))(path)
+    else:
+        with h5py.File(path / "data" / "main_data.hdf5", "r+") as file:
+            names = []
+            file.visititems(
+                lambda name, node: names.append(name) if hasattr(node, "shape") else None
+            )
+            key = pick([n for n in names if "observations" in n or "actions" in n])
+            array = spoil_array(rng, file[key][()])
+            replace_by(key, array)(file)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_200_broken_copies_are_refused_or_sound(rng, tmp_path, form):
+    good = Path(write(episodes(rng), tmp_path, form, "good"))
+    bad = tmp_path / f"bad{SUFFIX[form]}"
+    refused = 0
+    for seed in range(200):
+        if bad.is_dir():
+            shutil.rmtree(bad)
+        (shutil.copytree if good.is_dir() else shutil.copy)(good, bad)
+        mutation = np.random.default_rng(seed)
+        spoilt = None
+        if seed % 2:
+            spoilt = spoil_bytes(mutation, bad)
+        else:
+            spoil_content(mutation, bad, form)
+        try:
+            found = load(bad)
+        except MerlinError:
+            refused += 1
+            continue
+        # What was turned over is a number that became another one; checksums see even that.
+        assert spoilt is None or spoilt.suffix != ".npy", seed
+        for name, array in found.arrays().items():
+            assert np.isfinite(array).all(), (seed, name)
+        assert found.on_device()
+    print(f"{form}: {refused} of 200 refused")
+    assert refused >= (190 if form == "native" else 120)
+
+
+@pytest.mark.parametrize(
+    ("key", "index", "value", "said"),
+    [
+        ("u", (0, 3, 1), np.nan, "actions row 3 (step 3 of episode 0) is nan in dimension 1"),
+        ("o", (2, 1, 0), np.inf, "observations row 11 (step 1 of episode 2) is inf"),
+        ("ag", (1, 0, 2), 1e300, "achieved_goals row 5 (step 0 of episode 1) is inf"),
+        ("g", (1, slice(None), 2), np.nan, "desired_goals episode 1 is nan in dimension 2"),
+        ("g", (1, 2, 0), 5.0, "the desired goal of episode 1 changes at step 2"),
+    ],
+)
+def test_an_error_names_the_file_the_field_and_the_place(
+    rng, tmp_path, capsys, key, index, value, said
+):
+    content = buffer(rng)
+    content[key][index] = value
+    path = pickled(tmp_path / "buffer.pkl", content)
+    assert f"merlin: {path}: {said}" in refuse(["info", str(path)], capsys)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"terminals": np.zeros(7)}, "terminals do not mark the last step"),
+        ({"terminals": np.full(7, 2.0)}, "terminals row 0 is 2.0"),
+        ({"terminals": np.ones(7)}, "actions have the shape (0, 2)"),
+        ({"terminals": np.eye(7)[0] + np.eye(7)[6]}, "episode 0 has 1 state(s)"),
+        ({"actions": np.zeros((6, 2))}, "actions has the shape (6, 2)"),
+        ({"observations": np.float32(1)}, "observations has the shape ()"),
+        ({"observations": np.zeros((7, 5, 5, 3), np.uint8)}, "observations of shape (7, 5, 5, 3)"),
+        ({"actions": np.array(["a"] * 7)}, "actions holds <U1"),
+        ({"achieved_goals": np.zeros((3, 2))}, "achieved_goals has 3 rows, not the 7"),
+    ],
+)
+def test_an_archive_that_does_not_fit_together(rng, tmp_path, capsys, change, said):
+    path = saved(tmp_path / "maze.npz", {**maze(rng), **change})
+    assert f"merlin: {path}: {said}" in refuse(["info", str(path)], capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("info {new}.pkl", "{new}.pkl: no such dataset"),
+        ("info {new}.npz", "{new}.npz: no such dataset"),
+        ("info minari:none/such-v0", "minari:none/such-v0: no such dataset in "),
+        ("info minari:../etc", "minari:../etc: is no Minari id"),
+        ("train {new}.npz --out {new}", "{new}.npz: no such dataset"),
+        ("train {good} --out {new} --task FetchPush", "--task FetchPush: "),
+        ("train PointReach --variant random --phi 0:2 --out {new}", "--phi: PointReach"),
+        ("train {good} --out {new} --set hindsight_ratio=0.5", "hindsight_ratio: 0.5"),
+        ("info {good} --task FetchPush", "--task FetchPush: its dimensions are (25, 4, 3)"),
+        ("info {good} --phi 9", "--phi 9:10: {good} has states of only 5 numbers"),
+        ("convert {good} {good}", "{good}: already exists"),
+        ("convert {good} {new}.pkl", "{new}.pkl: this format needs desired goals"),
+        ("convert {good} {good}/x.npz", "{good}/x.npz: cannot be written"),
+        ("convert {good} minari:none", "minari:none: is no Minari id"),
+        ("convert {good} {new} --variant medium", "--variant: 'medium'"),
+        ("convert {good} {new} --task Moon", "'Moon'"),
+        ("convert {good} {new} --task Reacher", "--task Reacher: its dimensions"),
+        ("convert {good}", "DESTINATION"),
+    ],
+)
+def test_commands_refuse_in_one_sentence(rng, tmp_path, capsys, arguments, said):
+    names = {"good": saved(tmp_path / "good.npz", maze(rng)), "new": tmp_path / "new"}
+    before = sorted(tmp_path.rglob("*"))
+    assert said.format(**names) in refuse(arguments.format(**names).split(), capsys)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+# In use
+
+
+def test_a_buffer_trains_with_the_task_named(tmp_path, call):
+    data = merlin.collect("FetchPush", "random", episodes=4, workers=1)
+    path = save_as(data, tmp_path / "buffer.pkl")
+    about = json.loads(
+        call(
+            "train", path, "--task", "FetchPush", "--variant", "random", *FEW,
+            "--out", tmp_path / "run", "--json",
+        ).out.splitlines()[-1]
+    )  # fmt: skip
+    assert about["task"] == "FetchPush"
+    assert about["settings"]["hindsight_ratio"] == 0.2  # tuned for the task
+    assert "final" in about
+
+
+def test_data_without_desired_goals_trains_and_says_so(tmp_path, call):
+    data = replace(merlin.collect("PointReach", "random", episodes=4), desired_goals=None)
+    path = save_as(data, tmp_path / "point.npz")
+    # The tuned value would ask for desired goals.
+    about = ["train", path, "--task", "PointReach", "--variant", "expert", *FEW]
+    printed = call(*about, "--out", tmp_path / "run", "--json")
+    said = [line for line in printed.err.splitlines() if "hindsight_ratio" in line]
+    assert said == ["the data has no desired goals: training with hindsight_ratio=1"]
+    result = json.loads(printed.out.splitlines()[-1])
+    assert result["settings"]["hindsight_ratio"] == 1.0
+    assert "final" in result
+
+
+def test_phi_survives_a_resume(rng, tmp_path, call, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "maze.npz", maze(rng, (8, 9)))
+    start = ["train", "maze.npz", "--phi", "0:2", "--checkpoint-every", "2"]
+    call(*start, *FEW, "--out", "whole", "--updates", "8")
+    call(*start, *FEW, "--out", "parts")
+    monkeypatch.chdir("/")
+    call("train", "--out", tmp_path / "parts", "--resume", "--updates", "8")
+    config = json.loads((tmp_path / "parts" / "run.json").read_text())
+    assert config["data"]["path"] == f"{tmp_path}/maze.npz#phi=0:2"
+    policies = [tmp_path / run / "seed-0" / "policy.safetensors" for run in ("whole", "parts")]
+    assert policies[0].read_bytes() == policies[1].read_bytes()
+    assert merlin.load_run(tmp_path / "parts").policy(np.zeros(5), np.zeros(2)).shape == (2,)
+
+
+def test_convert_from_format_to_format(tmp_path, call):
+    data = merlin.collect("PointReach", "random", episodes=4)
+    first = save_as(data, tmp_path / "buffer.pkl")
+    steps = [tmp_path / "a.npz", "minari:mine/point-v0", tmp_path / "folder"]
+    for source, destination in zip([first, *steps[:-1]], steps, strict=True):
+        said = call("convert", source, destination, "--task", "PointReach").out
+        assert said.startswith(f"{destination}: PointReach")
+    assert load(steps[-1]).fingerprint() == data.fingerprint()
+    again = ["convert", first, tmp_path / "folder", "--task", "PointReach", "--variant", "expert"]
+    found = json.loads(call(*again, "--overwrite", "--json").out)
+    assert (found["source"], found["path"]) == (first, str(tmp_path / "folder"))
+    assert (found["task"], found["variant"], found["episodes"]) == ("PointReach", "expert", 4)
+    there = load(tmp_path / "folder")
+    assert (there.task, there.variant) == ("PointReach", "expert")
+    assert there.provenance == {"read_from": first}
+
+
+# Descriptions
+
+
+def test_returns_are_those_of_an_evaluation(rng):
+    """Worked out by hand: at the goal in the states 2 and 3 of four, and in none of three."""
+    data = episodes(rng, (4, 3))
+    achieved = np.array([[9], [9], [0], [0.5], [0], [9], [9]], np.float32)
+    data = replace(
+        data, task="PointReach", achieved_goals=achieved, desired_goals=np.zeros((2, 1), "f4")
+    )
+    about = describe.describe(data)
+    assert about["reached"] == {"ever": 1.0, "at_the_end": 0.5}
+    assert about["returns"]["mean"] == pytest.approx((0.98 + 0.98**2) / 2)
+    assert about["returns"]["std"] == pytest.approx((0.98 + 0.98**2) / 2)
+    assert about["returns"]["quantiles"]["0.5"] == pytest.approx(about["returns"]["mean"])
+    assert about["length_histogram"] == {"edges": [3, 4, 5], "counts": [1, 1]}
+
+
+@pytest.mark.parametrize("values", [np.zeros(5), np.arange(100.0), np.array([3, 3, 60, 51])])
+def test_a_histogram_counts_everything_once(values):
+    found = describe.histogram(values)
+    assert sum(found["counts"]) == len(values)
+    assert len(found["edges"]) == len(found["counts"]) + 1 <= 9
+    assert found["edges"][0] == values.min()
+    assert sorted(found["edges"]) == found["edges"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_info_draws_every_format(rng, tmp_path, call, form):
+    data = merlin.collect("PointReach", "random", episodes=12)
+    name = write(data, tmp_path, form)
+    text = call("info", name, "--task", "PointReach").out
+    assert "12 episodes of 50 states" in text
+    assert "goal reached at the end of" in text
+    assert "█" in text
+    found = json.loads(call("info", name, "--task", "PointReach", "--json").out)
+    assert sum(found["returns"]["histogram"]["counts"]) == 12
+    assert found["returns"]["quantiles"].keys() == {"0.05", "0.25", "0.5", "0.75", "0.95"}
+
+
+def test_info_draws_lengths_that_vary_and_keeps_wide_data_short(rng, tmp_path, call):
+    path = saved(
+        tmp_path / "maze.npz", maze(rng, (4, 30, 7), observations=rng.normal(size=(41, 60)))
+    )
+    text = call("info", path).out
+    assert "states per episode" in text
+    assert "and 54 more, see --json" in text
+    assert len(text.splitlines()) < 45
+
+
+def test_bars_need_no_unicode(rng, tmp_path, monkeypatch):
+    path = save_as(merlin.collect("PointReach", "random", episodes=3), tmp_path / "d")
+    plain = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", plain)
+    main(["info", path])
+    plain.flush()
+    assert b"####" in plain.buffer.getvalue()
