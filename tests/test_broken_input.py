@@ -314,6 +314,8 @@ RUNS = [
     Case("negative episodes to play", "eval {run} --episodes -3", "--episodes: -3"),
     Case("unknown checkpoint", "eval {run} --checkpoint last", "--checkpoint: 'last'"),
     Case("eval in an unknown task", "eval {run} --task PointRech", "did you mean PointReach"),
+    Case("eval in a task of other sizes", "eval {run} --task Reacher", "--task Reacher: obs"),
+    Case("resume with other looks", "train --out {run} --resume --eval-every 7", "--eval-every:"),
     Case("eval of a run without a task", "eval {run}", "{run}: names no task",
          rewrite_config(task=None)),
     Case("out holds a run", "train {data} --out {run}", "{run}: holds a run already"),

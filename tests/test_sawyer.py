@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from merlin.errors import MerlinError
-from merlin.tasks import sawyer_scene
+from merlin.tasks import gl
 from merlin.tasks.sawyer import SawyerDoorEnv, SawyerReachEnv
 
 BOTH = pytest.mark.parametrize("make", [SawyerReachEnv, SawyerDoorEnv])
@@ -315,16 +315,16 @@ def test_an_environment_that_is_never_closed_makes_no_noise_at_exit():
 @pytest.fixture
 def forgotten_gl():
     """Let `pick_gl` look again, in the test and after it."""
-    sawyer_scene.pick_gl.cache_clear()
+    gl.pick_gl.cache_clear()
     yield
-    sawyer_scene.pick_gl.cache_clear()
+    gl.pick_gl.cache_clear()
 
 
 def test_without_opengl_one_sentence_names_the_package(monkeypatch, forgotten_gl):
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    monkeypatch.setattr(sawyer_scene, "_draws", lambda backend: False)
+    monkeypatch.setattr(gl, "_draws", lambda backend: False)
     with pytest.raises(MerlinError, match="libosmesa6"):
-        sawyer_scene.pick_gl()
+        gl.pick_gl()
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_without_opengl_one_sentence_names_the_package(monkeypatch, forgotten_gl
 )
 def test_mujoco_gl_decides(monkeypatch, forgotten_gl, wanted, used):
     monkeypatch.setenv("MUJOCO_GL", wanted)
-    assert sawyer_scene.pick_gl() == used
+    assert gl.pick_gl() == used
 
 
 def test_unknown_render_mode_is_refused():

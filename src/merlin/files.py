@@ -16,16 +16,16 @@ from merlin.errors import MerlinError
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace `path` by `content` in one step: after a kill the old or the new file is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    # Always the same name: what a kill leaves behind is overwritten by the next attempt.
+    temporary = path.with_name(f".{path.name}.partial")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp gives 0600, which colleagues could not read
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -28,7 +28,7 @@ from merlin.types import Moments, Spec
 FORMAT, SCHEMA = "merlin-run", 1
 CHECKPOINTS = ("final", "best")
 _ASKED = (
-    *("algo", "settings", "task", "data", "seeds", "together"),
+    *("algo", "settings", "task", "data", "seeds", "dimensions", "together"),
     *("updates", "eval_every", "eval_episodes", "final_episodes", "log_every", "checkpoint_every"),
 )
 

@@ -28,7 +28,6 @@ from merlin.runs import (
 )
 from merlin.tasks.batch import make_batch
 from merlin.tasks.registry import Task, find
-from merlin.types import Spec
 
 
 def train(
@@ -57,8 +56,9 @@ def train(
     named = data.task if task is None else task
     environment = None if named is None else find(named)
     spec = make_spec(data, learner.relabel)
+    dimensions = [*spec.observation_shape, spec.action_dim, spec.goal_dim]
     if environment is not None:
-        _check_fit(environment, spec)
+        environment.check_fit(dimensions, "the dataset")
     together = len(chosen) > 1 and (jax.default_backend() != "cpu" or jax.device_count() > 1)
     config = {
         "format": FORMAT,
@@ -69,6 +69,7 @@ def train(
         "task": environment.name if environment else None,
         "variant": data.variant,
         "data": {"path": data.source, "fingerprint": data.fingerprint()},
+        "dimensions": dimensions,  # of observation, action and goal
         "seeds": list(chosen),
         "together": together,
         **asdict(plan),
@@ -119,16 +120,6 @@ def resume(out: str | Path, *, updates: int | None = None, quiet: bool = True) -
         quiet=quiet,
         **{name: config[name] for name in looks},
     )
-
-
-def _check_fit(task: Task, spec: Spec) -> None:
-    found = (*spec.observation_shape, spec.action_dim, spec.goal_dim)
-    wanted = (task.observation_dim, task.action_dim, task.goal_dim)
-    if found != wanted:
-        raise MerlinError(
-            f"--task {task.name}: observation, action and goal have {wanted} dimensions there "
-            f"but {found} in the dataset; name the task that the data is from."
-        )
 
 
 def _open_folder(folder: Path, config: dict[str, Any], resume: bool) -> dict[str, Any]:

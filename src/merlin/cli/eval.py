@@ -8,6 +8,7 @@ import tyro
 
 from merlin.cli.show import console, scores
 from merlin.errors import MerlinError
+from merlin.tasks.registry import find
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Eval:
         task = self.task or run.config["task"]
         if task is None:
             raise MerlinError(f"{self.run}: names no task; say where to evaluate with --task.")
+        find(task).check_fit(run.config["dimensions"], str(self.run))
         sweep = []
         for horizon in self.horizon or (None,):
             played = [

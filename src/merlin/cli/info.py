@@ -48,7 +48,7 @@ class Info:
             if "returns" in about:
                 _print_returns(about["returns"])
             if "length_histogram" in about:
-                print("\nstates per episode")
+                print("\nstates per episode (the upper end not included)")
                 _print_bars(about["length_histogram"], 0)
             print()
             console().print(_ranges(about["ranges"]))

@@ -1,5 +1,6 @@
 """merlin train"""
 
+import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +81,18 @@ class Train:
         return {"run": str(self.out), **run.result}
 
     def _only_resume(self) -> bool:
-        if self.data is None and not self.resume:
+        if self.data is not None:
+            return False
+        if not self.resume:
             raise MerlinError("data: is missing; give a dataset folder or the name of a task.")
-        return self.data is None
+        free = {"out", "updates", "resume", "json"}
+        for field in dataclasses.fields(self):
+            if field.name not in free and getattr(self, field.name) != field.default:
+                flag = f"--{field.name.replace('_', '-')}"
+                raise MerlinError(
+                    f"{flag}: a run is resumed as it was started; only --updates may be more."
+                )
+        return True
 
     def _resume(self, out: Path) -> Any:
         from merlin.training import resume

@@ -175,9 +175,14 @@ def _check_shapes(data: Dataset, where: _Place) -> None:
         dtypes, dimensions = kinds[name]
         if array.dtype.name not in dtypes:
             _fail(where, name, f"dtype is {array.dtype}, not {' or '.join(dtypes)}; convert it.")
-        if array.ndim not in dimensions or 0 in array.shape[1:]:
-            wanted = " or ".join(map(str, dimensions))
-            _fail(where, name, f"shape is {array.shape}; give {wanted} non-empty dimensions.")
+        if (
+            array.ndim not in dimensions
+            or (array.ndim == 4) != (array.dtype == np.uint8)
+            or 0 in array.shape[1:]
+        ):
+            images = "; images are uint8 with 4" if 4 in dimensions else ""
+            wanted = f"{dimensions[0]} non-empty dimensions{images}"
+            _fail(where, name, f"shape is {array.shape} of {array.dtype}; give {wanted}.")
     if len(data.starts) < 2:
         _fail(where, "starts", "no episode is listed; collect or convert at least one.")
     states, episodes = len(data.observations), len(data)

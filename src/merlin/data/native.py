@@ -110,7 +110,6 @@ def _open(folder: Path, name: str, files: dict[str, Any]) -> np.ndarray:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a garbled header may warn before it fails
-            # An empty array cannot be mapped; validation will say what is wrong with it.
             return np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError, SyntaxError, TypeError, OverflowError) as error:
         raise MerlinError(f"{path}: is not a readable .npy array ({error}).") from None

@@ -112,6 +112,8 @@ class Merlin:
         return Relabel(hindsight_ratio=self.hindsight_ratio)
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> MerlinState:
+        if len(spec.observation_shape) > 1:
+            raise MerlinError("observations: are images, which merlin cannot learn from yet.")
         inputs = spec.observation_shape[0] + spec.goal_dim
         if self.horizon is not None:
             inputs += HORIZON_DIM

@@ -6,7 +6,7 @@ Everything that depends on a task is asked here; no other file names one.
 import dataclasses
 import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -64,6 +64,15 @@ class Task:
         if self.goal_slice is None:
             raise MerlinError(f"{self.name}: it is not known which part of a state is its goal.")
         return states[..., slice(*self.goal_slice)]
+
+    def check_fit(self, dimensions: Sequence[int], where: str) -> None:
+        """Refuse data or a policy whose observation, action and goal have other sizes."""
+        wanted = (self.observation_dim, self.action_dim, self.goal_dim)
+        if tuple(dimensions) != wanted:
+            raise MerlinError(
+                f"--task {self.name}: observation, action and goal have {wanted} dimensions there "
+                f"but {tuple(dimensions)} in {where}; name the task that it is for."
+            )
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest action."""
