@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -224,48 +225,13 @@ def test_collected_data_does_not_depend_on_the_number_of_workers():
     np.testing.assert_array_equal(more.observations[: len(one.observations)], one.observations)
 
 
-OWN = '''
-import gymnasium
-import numpy as np
-from gymnasium import spaces
-
-
-class Ring(gymnasium.Env):
-    """An angle that turns; the goal is another angle. Says nothing of success."""
-
-    def __init__(self, render_mode=None):
-        box = spaces.Box(-2.0, 2.0, (2,), np.float64)
-        self.observation_space = spaces.Dict(
-            observation=box, achieved_goal=box, desired_goal=box
-        )
-        self.action_space = spaces.Box(-0.5, 0.5, (1,), np.float32)
-
-    def _see(self):
-        at = lambda angle: np.array([np.cos(angle), np.sin(angle)])
-        return {
-            "observation": at(self.angle), "achieved_goal": at(self.angle),
-            "desired_goal": at(self.goal),
-        }
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.angle, self.goal = self.np_random.uniform(-np.pi, np.pi, 2)
-        return self._see(), {}
-
-    def step(self, action):
-        self.angle += float(np.clip(action[0], -0.5, 0.5))
-        seen = self._see()
-        far = np.linalg.norm(seen["achieved_goal"] - seen["desired_goal"]) > 0.3
-        return seen, -float(far), False, False, {}
-
-
-gymnasium.register("own/Ring-v0", entry_point="ring_world:Ring", max_episode_steps=20)
-'''
-
-
 @pytest.fixture
 def ring(tmp_path, monkeypatch):
-    (tmp_path / "ring_world.py").write_text(OWN)
+    """The environment that docs/tasks.md shows."""
+    page = (Path(__file__).parent.parent / "docs" / "tasks.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    assert code.startswith("# ring_world.py")
+    (tmp_path / "ring_world.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
     return "ring_world:own/Ring-v0"
 

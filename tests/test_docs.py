@@ -1,0 +1,40 @@
+"""What README and docs tell people to type works."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import merlin
+
+ROOT = Path(__file__).parent.parent
+
+
+def code(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/data.md"])
+def test_python_examples_run(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (block,) = code(page, "python")
+    names = {}
+    # The same lines with less work.
+    exec(re.sub(r"(updates|episodes)=\d+", r"\1=20", block), names)
+    assert isinstance(names["run"], merlin.Run)
+
+
+def test_commands_in_the_readme_exist():
+    from merlin.cli.app import COMMANDS
+
+    lines = [line for block in code("README.md", "") for line in block.splitlines()]
+    used = {line.split()[1] for line in lines if line.startswith("merlin ")}
+    assert used >= {"tasks", "train", "eval"}
+    assert used <= set(COMMANDS)
+
+
+def test_links_and_pictures_are_there():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        targets = re.findall(r"\]\(([^)#]+)\)", page.read_text())
+        for target in (t for t in targets if not t.startswith("http")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
