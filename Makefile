@@ -16,6 +16,7 @@ slow: .venv/.installed-dev
 bench: .venv/.installed
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/evaluation.py
+	$(BIN)/python benchmarks/collection.py
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

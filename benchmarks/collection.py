@@ -1,11 +1,15 @@
-"""Collection with two workers against a plain single-process loop of env.step, in one run.
+"""Collection with two workers against plain loops of env.step, all in one run.
 
-FetchPush, random actions. Rounds alternate between the two, so that a noisy neighbour slows both;
-the workers' start (imports, models) is counted. Prints one JSON line.
+FetchPush. `times_plain_loop` compares random collection with one process that steps an environment
+and does nothing else; `fraction_of_two_cores` compares expert collection, noise and networks
+included, with two such processes at once. Contenders take turns, so that a noisy neighbour slows
+all of them; the workers' start (imports, models) is counted. Prints one JSON line.
 """
 
 import json
 import statistics
+import subprocess
+import sys
 import time
 
 import gymnasium
@@ -13,7 +17,7 @@ import numpy as np
 
 import merlin
 
-TASK, EPISODES, ROUNDS, WORKERS = "FetchPush", 240, 3, 2
+TASK, EPISODES, ROUNDS, WORKERS = "FetchPush", 600, 3, 2
 
 
 def plain_loop(episodes: int) -> float:
@@ -28,27 +32,46 @@ def plain_loop(episodes: int) -> float:
     return episodes * 49 / (time.perf_counter() - begin)
 
 
-def collection(episodes: int) -> float:
+def plain_loops_at_once(episodes: int) -> float:
+    """The sum over as many processes as there are workers."""
+    command = [sys.executable, __file__, "--loop", str(episodes)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(WORKERS)]
+    return sum(float(process.communicate()[0]) for process in running)
+
+
+def collection(variant: str, episodes: int) -> float:
     begin = time.perf_counter()
-    merlin.collect(TASK, "random", episodes=episodes, workers=WORKERS)
+    merlin.collect(TASK, variant, episodes=episodes, workers=WORKERS)
     return episodes * 49 / (time.perf_counter() - begin)
 
 
 def main() -> None:
     plain_loop(2)
-    collection(2 * WORKERS)
-    rounds = [(collection(EPISODES), plain_loop(EPISODES // 2)) for _ in range(ROUNDS)]
+    contenders = {
+        "random": lambda: collection("random", EPISODES),
+        "plain_loop": lambda: plain_loop(EPISODES // 4),
+        "expert": lambda: collection("expert", EPISODES),
+        "plain_loops_at_once": lambda: plain_loops_at_once(EPISODES // 4),
+    }
+    rounds = [{name: run() for name, run in contenders.items()} for _ in range(ROUNDS)]
+    ratio = lambda a, b: round(statistics.median(r[a] / r[b] for r in rounds), 2)  # noqa: E731
     print(
         json.dumps(
             {
                 "benchmark": f"collection, {TASK}, {WORKERS} workers",
-                "steps_per_second": round(max(c for c, _ in rounds)),
-                "plain_loop": round(max(p for _, p in rounds)),
-                "times_plain_loop": round(statistics.median(c / p for c, p in rounds), 2),
+                **{
+                    f"{name}_steps_per_second": round(max(r[name] for r in rounds))
+                    for name in contenders
+                },
+                "times_plain_loop": ratio("random", "plain_loop"),
+                "fraction_of_two_cores": ratio("expert", "plain_loops_at_once"),
             }
         )
     )
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--loop"]:
+        print(plain_loop(int(sys.argv[2])))
+    else:
+        main()

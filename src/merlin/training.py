@@ -1,5 +1,6 @@
 """From a learner and a dataset to scored policies, in memory or in a run folder."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -111,7 +112,8 @@ def resume(out: str | Path, *, updates: int | None = None, quiet: bool = True) -
     looks = ("eval_every", "eval_episodes", "final_episodes", "log_every", "checkpoint_every")
     return train(
         restore_learner(config["algo"], config["settings"], folder / "run.json"),
-        load(source),
+        # The kind of data may have been said on the command line, not in the data.
+        dataclasses.replace(load(source), variant=config["variant"]),
         task=config["task"],
         updates=config["updates"] if updates is None else updates,
         seeds=config["seeds"],
@@ -122,14 +124,19 @@ def resume(out: str | Path, *, updates: int | None = None, quiet: bool = True) -
     )
 
 
+def refuse_finished(folder: Path, resume: bool) -> None:
+    """Do not write over a run that nobody asked to resume."""
+    if (folder / "run.json").exists() and not resume:
+        raise MerlinError(
+            f"{folder}: holds a run already; pass --resume to go on with it, "
+            "or choose another --out."
+        )
+
+
 def _open_folder(folder: Path, config: dict[str, Any], resume: bool) -> dict[str, Any]:
     """Start a run folder, or check that the one there is the run that was asked for."""
+    refuse_finished(folder, resume)
     if (folder / "run.json").exists():
-        if not resume:
-            raise MerlinError(
-                f"{folder}: holds a run already; pass --resume to go on with it, "
-                "or choose another --out."
-            )
         there = read_config(folder)
         # Whether seeds run together is up to the first machine; how often to look and how long
         # to train may change, since neither changes the updates already made.

@@ -102,8 +102,9 @@ class Train:
     def _train(self, out: Path) -> Any:
         from merlin.data.formats import with_task
         from merlin.learners import configure
-        from merlin.training import train
+        from merlin.training import refuse_finished, train
 
+        refuse_finished(out, self.resume)
         if self.seeds < 1:
             raise MerlinError(f"--seeds: {self.seeds} is not 1 or more.")
         settings = dict(_setting(text) for text in self.set)
@@ -122,7 +123,7 @@ class Train:
         learner = configure(self.algo, settings, tuned.values() if tuned else {})
         return train(
             learner,
-            data,
+            dataclasses.replace(data, variant=variant),
             task=task,
             updates=5000 if self.updates is None else self.updates,
             seeds=range(self.seed, self.seed + self.seeds),

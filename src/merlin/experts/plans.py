@@ -50,10 +50,10 @@ PLANS: dict[str, Plan] = {
     "SawyerDoor": _demonstrated("sawyer_door", cycles=100, tolerance=0.02),
     "FetchReach": Plan(cycles=60, learner=DDPG(tolerance=0.05)),
     "FetchPush": _demonstrated("fetch_push", cycles=200, tolerance=0.05),
-    "FetchPick": _demonstrated("fetch_pick", cycles=250, tolerance=0.05),
+    "FetchPick": _demonstrated("fetch_pick", cycles=120, tolerance=0.05),
     "FetchSlide": _demonstrated("fetch_slide", cycles=500, tolerance=0.05),
     # The controller holds the tight tolerance only if it is left alone.
     "HandReach": _demonstrated(
-        "hand_reach", cycles=250, tolerance=0.01, demonstration_noise=(0.02, 0.0)
+        "hand_reach", cycles=200, tolerance=0.01, demonstration_noise=(0.02, 0.0)
     ),
 }
