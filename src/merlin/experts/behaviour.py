@@ -12,6 +12,10 @@ from merlin.tasks.registry import Task
 from merlin.tasks.rollout import Act, Rollout, concatenate, rollout, truncate
 
 
+EPISODES_AT_ONCE = 4
+"""Played in turns by one worker, so that the cost of deciding is shared."""
+
+
 @runtime_checkable
 class Behaviour(Protocol):
     """Makes the acting function of a batch of episodes, one random stream per episode."""
@@ -73,10 +77,10 @@ def play_episodes(
 ) -> Rollout:
     """Play the episodes `indices` of a collection; each depends on the seed and its index only."""
     if "collecting" not in memory:
-        # One environment at a time unless the task moves many at once: what a behaviour's
-        # matrix products round to must not depend on which episodes share a batch.
-        size = task.environments if task.vector_entry_point else 1
-        batch: Batch = VectorBatch(task, size) if size > 1 else LocalBatch(task, 1)
+        # One size of batch, filled up at the end: what a behaviour's matrix products round to
+        # must not depend on how many episodes were asked for.
+        size = task.environments if task.vector_entry_point else EPISODES_AT_ONCE
+        batch: Batch = (VectorBatch if task.vector_entry_point else LocalBatch)(task, size)
         memory["collecting"] = (batch, size)
     batch, size = memory["collecting"]
     parts = []

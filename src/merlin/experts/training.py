@@ -159,7 +159,7 @@ def _append(replay: Replay, new: dict[str, jax.Array], begin: jax.Array) -> Repl
     return Replay(**fields, filled=begin + len(new["actions"]))
 
 
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+@functools.partial(jax.jit, static_argnums=0)
 def _improve(
     learner: DDPG,
     state: DDPGState,
@@ -229,7 +229,6 @@ def _cycles(
     learner = plan.learner
     init_key, update_key = jax.random.split(jax.random.key(seed))
     state = learner.init(init_key, task.observation_dim, task.goal_dim, task.action_dim)
-    state = jax.tree.map(jnp.array, state)  # the copies must not share buffers: they are donated
     sums = Sums(task.observation_dim, task.goal_dim)
     about: dict[str, Any] = {"cycle": 0, "seconds": 0.0, "best": None, "curve": []}
     checkpoint = out / "checkpoint.safetensors"

@@ -24,7 +24,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
 from merlin.learners.base import tuned
-from merlin.nets import MLP, Normaliser, gaussian_log_prob, horizon_embedding
+from merlin.nets import MLP, Normaliser, clip_by_norm, gaussian_log_prob, horizon_embedding
 from merlin.types import Batch, Metrics, Spec
 
 HORIZON_DIM = 32
@@ -49,11 +49,24 @@ class GaussianPolicy(eqx.Module):
         horizon: ArrayLike | None = None,
     ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
         """Mean and standard deviation of the action."""
-        inputs = [self.observation_normaliser(observation), self.goal_normaliser(goal)]
-        if self.horizon is not None:
-            told = jnp.asarray(self.horizon if horizon is None else horizon, jnp.float32)
-            inputs.append(horizon_embedding(told, self.max_period, HORIZON_DIM))
-        mean, std = jnp.split(self.net(jnp.concatenate(inputs)), 2)
+        return self.distribution_of(observation, goal, self.embed(horizon))
+
+    def embed(self, horizon: ArrayLike | None) -> Float[Array, " embedding"]:
+        """The horizon as the network sees it: nothing, if it is trained without."""
+        if self.horizon is None:
+            return jnp.zeros(0)
+        told = jnp.asarray(self.horizon if horizon is None else horizon, jnp.float32)
+        return horizon_embedding(told, self.max_period, HORIZON_DIM)
+
+    def distribution_of(
+        self,
+        observation: Float[Array, " observation"],
+        goal: Float[Array, " goal"],
+        embedding: Float[Array, " embedding"],
+    ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
+        """The same for a horizon that is embedded already."""
+        normal = self.observation_normaliser(observation), self.goal_normaliser(goal)
+        mean, std = jnp.split(self.net(jnp.concatenate([*normal, embedding])), 2)
         return (
             self.action_centre + self.action_scale * jnp.tanh(mean),
             jax.nn.softplus(std) + 1e-5,
@@ -132,10 +145,11 @@ class Merlin:
         self, state: MerlinState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[MerlinState, Metrics]:
         loss, gradient = jax.value_and_grad(self.loss)(state.policy.net, state.policy, batch)
+        gradient, norm = clip_by_norm(gradient, self.max_gradient_norm)
         updates, optimiser = self._optimiser.update(gradient, state.optimiser)
         net = optax.apply_updates(state.policy.net, updates)
         policy = eqx.tree_at(lambda p: p.net, state.policy, net)
-        metrics = {"loss": loss, "gradient_norm": optax.tree.norm(gradient)}
+        metrics = {"loss": loss, "gradient_norm": norm}
         return MerlinState(policy=policy, optimiser=optimiser), metrics
 
     def policy(self, state: MerlinState) -> GaussianPolicy:
@@ -145,11 +159,12 @@ class Merlin:
     def loss(net: MLP, policy: GaussianPolicy, batch: Batch) -> Float[Array, ""]:
         """Negative log-likelihood of the batch's actions; only `net` is differentiated."""
         policy = eqx.tree_at(lambda p: p.net, policy, net)
-        mean, std = jax.vmap(policy.distribution)(batch.observation, batch.goal, batch.horizon)
+        # Horizons are whole numbers and fewer than the batch: embed each once and look it up.
+        embeddings = jax.vmap(policy.embed)(jnp.arange(policy.max_period + 1))
+        embedding = embeddings[batch.horizon.astype(jnp.int32)]
+        mean, std = jax.vmap(policy.distribution_of)(batch.observation, batch.goal, embedding)
         return -jnp.mean(jax.vmap(gaussian_log_prob)(batch.action, mean, std))
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.chain(
-            optax.clip_by_global_norm(self.max_gradient_norm), optax.adam(self.learning_rate)
-        )
+        return optax.adam(self.learning_rate)
