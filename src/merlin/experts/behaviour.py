@@ -11,7 +11,6 @@ from merlin.tasks.batch import Batch, LocalBatch, Observation, VectorBatch
 from merlin.tasks.registry import Task
 from merlin.tasks.rollout import Act, Rollout, concatenate, rollout, truncate
 
-
 EPISODES_AT_ONCE = 4
 """Played in turns by one worker, so that the cost of deciding is shared."""
 
