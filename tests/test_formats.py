@@ -2,6 +2,7 @@
 
 import builtins
 import codecs
+import gc
 import io
 import json
 import os
@@ -380,9 +381,10 @@ def test_minari_itself_loads_what_we_write(rng, tmp_path):
 @pytest.fixture
 def collected(minari_store):
     """A few random episodes as Minari's own collector records them."""
-    env = minari.DataCollector(gymnasium.make("merlin/FetchReach-v0"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Minari would like to know of the authors
+        # What Minari would like to know of the authors, and folders that it does not close.
+        warnings.simplefilter("ignore")
+        env = minari.DataCollector(gymnasium.make("merlin/FetchReach-v0"))
         env.action_space.seed(0)
         for seed in range(3):
             env.reset(seed=seed)
@@ -390,6 +392,8 @@ def collected(minari_store):
                 env.step(env.action_space.sample())
         env.create_dataset("fetch/reach-v0")
         env.close()
+        del env
+        gc.collect()
     return "minari:fetch/reach-v0"
 
 
