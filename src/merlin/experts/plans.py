@@ -29,13 +29,21 @@ class Plan:
     helped_by: tuple[str, ...] = field(default=())  # beyond plain DDPG+HER, for the card
 
 
-def _demonstrated(controller: str, *, cycles: int, tolerance: float, **other: Any) -> Plan:
+def _demonstrated(
+    controller: str,
+    *,
+    cycles: int,
+    tolerance: float,
+    demonstrations: int = 300,
+    action_penalty: float = 1.0,
+    **other: Any,
+) -> Plan:
     """A plan for a task where noise alone seldom meets the goal."""
     return Plan(
         cycles=cycles,
-        learner=DDPG(tolerance=tolerance, cloning_weight=100.0),
+        learner=DDPG(tolerance=tolerance, action_penalty=action_penalty, cloning_weight=100.0),
         controller=controller,
-        demonstrations=300,
+        demonstrations=demonstrations,
         helped_by=("demonstrations of a scripted controller", "cloning loss with a Q-filter"),
         **other,
     )
@@ -52,8 +60,16 @@ PLANS: dict[str, Plan] = {
     "FetchPush": _demonstrated("fetch_push", cycles=200, tolerance=0.05),
     "FetchPick": _demonstrated("fetch_pick", cycles=120, tolerance=0.05),
     "FetchSlide": _demonstrated("fetch_slide", cycles=500, tolerance=0.05),
-    # The controller holds the tight tolerance only if it is left alone.
+    # Twenty joints must stand within a tight tolerance together: little noise, and no
+    # pull towards the middle of every joint's range.
     "HandReach": _demonstrated(
-        "hand_reach", cycles=200, tolerance=0.01, demonstration_noise=(0.02, 0.0)
+        "hand_reach",
+        cycles=200,
+        tolerance=0.01,
+        demonstrations=1000,
+        demonstration_noise=(0.02, 0.0),
+        action_penalty=0.1,
+        noise=0.05,
+        uniform=0.1,
     ),
 }
