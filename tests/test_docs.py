@@ -38,3 +38,12 @@ def test_links_and_pictures_are_there():
         targets = re.findall(r"\]\(([^)#]+)\)", page.read_text())
         for target in (t for t in targets if not t.startswith("http")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_table_of_experts_is_that_of_their_cards():
+    from merlin.experts import library
+
+    page = (ROOT / "docs" / "experts.md").read_text()
+    for task in merlin.TASKS.values():
+        card = library.card(task)
+        assert f"| {task.name} | {card['success']:.2f} | {card['return']:.2f} |" in page
