@@ -44,6 +44,8 @@ def test_the_table_of_experts_is_that_of_their_cards():
     from merlin.experts import library
 
     page = (ROOT / "docs" / "experts.md").read_text()
-    for task in merlin.TASKS.values():
+    shipped = sorted(path.stem for path in library.folder().glob("*.json"))
+    assert len(shipped) >= 9
+    for task in map(merlin.TASKS.__getitem__, shipped):
         card = library.card(task)
         assert f"| {task.name} | {card['success']:.2f} | {card['return']:.2f} |" in page
