@@ -29,6 +29,7 @@ import optax
 import pytest
 
 import merlin
+from merlin.cli import main
 from merlin.data import Dataset
 from merlin.learners import Merlin
 
@@ -78,3 +79,21 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory, point_data: Dataset) ->
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def minari_store(tmp_path, monkeypatch):
+    """A store of its own for every test."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def call(capsys):
+    """Run a command; what it printed to stdout and to stderr."""
+
+    def run(*arguments):
+        main([str(argument) for argument in arguments])
+        return capsys.readouterr()
+
+    return run

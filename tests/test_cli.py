@@ -18,17 +18,6 @@ FEW += [f"--{name.replace('_', '-')}={value}" for name, value in SCHEDULE.items(
 
 
 @pytest.fixture
-def call(capsys):
-    """Run a command; what it printed to stdout and to stderr."""
-
-    def run(*arguments):
-        main([str(argument) for argument in arguments])
-        return capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture
 def call_json(call):
     """Run a command with --json; its last line of stdout, and that whole output is that line."""
 
