@@ -397,3 +397,8 @@ def test_in_python_the_same_sentence_is_an_exception(case, folders):
     case.spoil(folders["data"])
     with pytest.raises(MerlinError, match=r"meta\.json"):
         merlin.load(folders["data"])
+
+
+def test_case_names_are_unique():
+    found = [case.name for case in (*DATASETS, *FLAGS, *RUNS)]
+    assert len(found) == len(set(found)) >= 24

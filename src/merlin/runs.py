@@ -21,7 +21,7 @@ from tensorboardX import SummaryWriter
 
 from merlin.checkpoint import load_tree, read_metadata, save_tree
 from merlin.errors import MerlinError
-from merlin.files import read_json, write_bytes, write_json
+from merlin.files import read_json, write_bytes
 from merlin.learners import LEARNERS, Learner, Policy
 from merlin.types import Moments, Spec
 
@@ -181,7 +181,3 @@ def _lines(path: Path) -> list[bytes]:
     if not path.exists():
         return []
     return path.read_bytes().split(b"\n")[:-1]
-
-
-def write_result(path: Path, result: dict[str, Any]) -> None:
-    write_json(path, result)
