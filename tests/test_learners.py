@@ -167,7 +167,17 @@ class TestEveryLearner:
 def tiny_batch(actions, **fields) -> Batch:
     n = len(actions)
     zeros = jnp.zeros((n, 2), jnp.float32)
-    blank = Batch(zeros, jnp.asarray(actions, jnp.float32), *[zeros] * 4, jnp.ones(n, jnp.float32))
+    blank = Batch(
+        observation=zeros,
+        action=jnp.asarray(actions, jnp.float32),
+        next_observation=zeros,
+        achieved_goal=zeros,
+        next_achieved_goal=zeros,
+        goal=zeros,
+        horizon=jnp.ones(n, jnp.float32),
+        first_observation=zeros,
+        relabelled=jnp.ones(n, bool),
+    )
     return blank._replace(**fields)
 
 
@@ -272,6 +282,21 @@ def test_settings_over_tuned_values_over_defaults():
     assert configure("merlin", given, tuned) == Merlin(
         hindsight_ratio=0.2, horizon=None, hidden=(16, 8), learning_rate=1e-3
     )
+
+
+def test_presets_stand_between_tuned_values_and_settings(monkeypatch):
+    monkeypatch.setattr(Merlin, "presets", {"tiny": {"hidden": (8,), "horizon": 3}}, raising=False)
+    tuned = {"hindsight_ratio": 0.2, "horizon": 20}
+    made = configure("merlin", {"batch_size": "7"}, tuned, preset="tiny")
+    assert made == Merlin(hindsight_ratio=0.2, horizon=3, hidden=(8,), batch_size=7)
+    assert configure("merlin", {"horizon": "9"}, tuned, preset="tiny").horizon == 9
+    with pytest.raises(MerlinError, match="--preset: merlin has no preset 'tinny'; did you mean"):
+        configure("merlin", preset="tinny")
+
+
+def test_a_method_without_presets_says_so():
+    with pytest.raises(MerlinError, match="merlin has none"):
+        configure("merlin", preset="small")
 
 
 @pytest.mark.parametrize(

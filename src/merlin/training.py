@@ -56,7 +56,8 @@ def train(
         raise MerlinError("--seeds: give at least one, each of them once and none negative.")
     named = data.task if task is None else task
     environment = None if named is None else find(named)
-    spec = make_spec(data, learner.relabel)
+    tolerance = environment.tolerance if environment else None
+    spec = make_spec(data, learner.relabel, tolerance)
     dimensions = [*spec.observation_shape, spec.action_dim, spec.goal_dim]
     if environment is not None:
         environment.check_fit(dimensions, "the dataset")

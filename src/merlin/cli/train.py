@@ -51,6 +51,8 @@ class Train:
     """The first seed S."""
     set: tuple[str, ...] = ()
     """Hyperparameters of the method, as field=value."""
+    preset: str | None = None
+    """A named set of hyperparameters of the method, e.g. small; --set goes over it."""
     resume: bool = False
     """Continue the run at --out; it ends as if it had never been stopped."""
     eval_every: int = 2000
@@ -108,7 +110,8 @@ class Train:
         if self.seeds < 1:
             raise MerlinError(f"--seeds: {self.seeds} is not 1 or more.")
         settings = dict(_setting(text) for text in self.set)
-        method = configure(self.algo, settings)  # complain of a wrong name before collecting data
+        # Complain of a wrong name before collecting data.
+        method = configure(self.algo, settings, preset=self.preset)
         if self.variant not in (None, *VARIANTS):
             raise MerlinError(f"--variant: {self.variant!r} is not {' or '.join(VARIANTS)}.")
         data = self._open()
@@ -120,7 +123,7 @@ class Train:
         if data.desired_goals is None and not chosen:
             settings["hindsight_ratio"] = "1"
             print("the data has no desired goals: training with hindsight_ratio=1", file=sys.stderr)
-        learner = configure(self.algo, settings, tuned.values() if tuned else {})
+        learner = configure(self.algo, settings, tuned.values() if tuned else {}, self.preset)
         return train(
             learner,
             dataclasses.replace(data, variant=variant),

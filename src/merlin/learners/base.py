@@ -74,8 +74,12 @@ def configure(
     name: str,
     settings: Mapping[str, str] | None = None,
     tuned_values: Mapping[str, Any] | None = None,
+    preset: str | None = None,
 ) -> Learner:
-    """Build the method `name` from text settings, over the task's tuned values, over defaults."""
+    """Build the method `name` from text settings, over a preset, over tuned values, over defaults.
+
+    A preset is a named set of values in the class variable `presets` of the method.
+    """
     if name not in LEARNERS:
         raise MerlinError(f"--algo: no method is called {name!r}; {_instead(name, LEARNERS)}.")
     method = LEARNERS[name]
@@ -86,6 +90,12 @@ def configure(
         for key, value in (tuned_values or {}).items()
         if key in fields and fields[key].metadata.get("tuned")
     }
+    if preset is not None:
+        presets: Mapping[str, Mapping[str, Any]] = getattr(method, "presets", {})
+        if preset not in presets:
+            known = _instead(preset, presets) if presets else f"{name} has none"
+            raise MerlinError(f"--preset: {name} has no preset {preset!r}; {known}.")
+        values |= presets[preset]
     for key, text in (settings or {}).items():
         if key not in fields:
             raise MerlinError(f"--set: {name} has no field {key!r}; {_instead(key, fields)}.")
