@@ -22,6 +22,7 @@ LAYERS = [
     "merlin.progress",
     "merlin.signals",
     "merlin.tasks",
+    "merlin.engines",
     "merlin",
     "merlin.data",
     "merlin.nets",

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Union
 
 import tyro
 
+from merlin.cli.bench import Bench
 from merlin.cli.collect import Collect
 from merlin.cli.convert import Convert
 from merlin.cli.eval import Eval
@@ -29,6 +30,7 @@ COMMANDS: dict[str, type] = {
     "train": Train,
     "eval": Eval,
     "expert": Expert,
+    "bench": Bench,
 }
 
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.
