@@ -9,7 +9,7 @@ from merlin.bench.board import Board
 from merlin.bench.cells import failed_row, run_cell
 from merlin.bench.grids import Cell
 from merlin.data import load
-from merlin.engines import Engine, open_engine
+from merlin.engines import Engine, check_engine, open_engine
 from merlin.experts.collect import cached_path, collect_cached
 from merlin.progress import Progress
 from merlin.tasks.batch import default_workers
@@ -34,6 +34,7 @@ def run_bench(
     Started again after a kill, no finished cell runs twice and none is lost. A cell that fails
     has its error in its row and stops nobody.
     """
+    check_engine(engine, workers, address)
     board = Board(Path(out))
     board.plan(name, cells, command)
     missing = board.missing(cells, retry_failed=retry_failed)

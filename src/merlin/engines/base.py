@@ -1,5 +1,6 @@
 """What an engine can do, and the choice between them."""
 
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -32,18 +33,28 @@ class Engine(Protocol):
     def close(self, grace: float = 5.0) -> None: ...
 
 
+def check_engine(name: str, workers: int | None, address: str | None) -> None:
+    """Complain of what cannot be opened, before anything is written."""
+    if name not in ENGINES:
+        raise MerlinError(f"--engine: {name!r} is not {' or '.join(ENGINES)}.")
+    if workers is not None and workers < 1:
+        raise MerlinError(f"--workers: {workers} is not 1 or more.")
+    if name == "local" and address is not None:
+        raise MerlinError("--address: belongs to --engine ray; leave it out or choose that.")
+    if name == "ray" and importlib.util.find_spec("ray") is None:
+        raise MerlinError(
+            "--engine ray: Ray is not installed; `pip install 'merlin[ray]'`, "
+            "or use --engine local."
+        )
+
+
 def open_engine(
     name: str, *, workers: int | None = None, cores: int = 1, address: str | None = None
 ) -> Engine:
     """`workers` jobs at a time with so many `cores` each; as many as fit, unless given."""
-    if workers is not None and workers < 1:
-        raise MerlinError(f"--workers: {workers} is not 1 or more.")
+    check_engine(name, workers, address)
     if name == "local":
-        if address is not None:
-            raise MerlinError("--address: belongs to --engine ray; leave it out or choose that.")
         return Pool(workers or max(1, default_workers() // cores), cores)
-    if name == "ray":
-        from merlin.engines.cluster import Cluster
+    from merlin.engines.cluster import Cluster
 
-        return Cluster(workers=workers, cores=cores, address=address)
-    raise MerlinError(f"--engine: {name!r} is not {' or '.join(ENGINES)}.")
+    return Cluster(workers=workers, cores=cores, address=address)

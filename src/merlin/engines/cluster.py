@@ -20,15 +20,8 @@ class Cluster:
     """An engine on Ray. A local cluster is stopped with it, a running one is left as it was."""
 
     def __init__(self, *, workers: int | None, cores: int, address: str | None):
-        try:
-            # Ray's own messages are for people who run clusters; ours say what went wrong.
-            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-            import ray
-        except ImportError:
-            raise MerlinError(
-                "--engine ray: Ray is not installed; `pip install 'merlin[ray]'`, "
-                "or use --engine local."
-            ) from None
+        import ray
+
         self._ray, self._cores = ray, cores
         environment = {**limits(cores), "PYTHONPATH": os.pathsep.join(sys.path)}
         settings: dict[str, Any] = {
