@@ -18,6 +18,7 @@ from merlin.bench.runner import run_bench
 from merlin.errors import MerlinError
 from merlin.learners import LEARNERS, Merlin
 from merlin.tasks.registry import TASKS
+from merlin.tasks.workers import Pool
 
 SMALL = (("hidden", "16"), ("batch_size", "32"))
 TINY = Cell(
@@ -278,6 +279,15 @@ def test_ray_collects_the_same_data(tmp_path, call):
     call(*words, "--out", tmp_path / "ray", "--engine", "ray", "--workers", 2)
     one, other = merlin.load(tmp_path / "local"), merlin.load(tmp_path / "ray")
     assert one.fingerprint() == other.fingerprint()
+
+
+def test_one_engine_collects_for_several_tasks():
+    from merlin.experts.collect import collect
+
+    with Pool(1) as pool:
+        for task in ("Reacher", "SawyerReach", "Reacher"):
+            data = collect(task, "random", episodes=4, engine=pool)
+            assert data.fingerprint() == collect(task, "random", episodes=4).fingerprint()
 
 
 # The command
