@@ -17,6 +17,7 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/collection.py
+	$(BIN)/python benchmarks/grid.py
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .
