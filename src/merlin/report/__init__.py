@@ -1,0 +1,1 @@
+"""Rows on disk to tables, figures and one page."""
