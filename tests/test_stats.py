@@ -42,7 +42,9 @@ def test_average_ranks_agree_with_scipy(rng):
 def test_average_ranks_of_the_paper_come_out_of_its_table(variant, printed):
     table = paper.tables()["state_return"][variant]
     scores = np.array([[mean for mean, _ in row.values()] for row in table.values()]).T
-    np.testing.assert_allclose(stats.average_ranks(scores), printed, atol=0.16)  # it gives ties the better rank
+    np.testing.assert_allclose(
+        stats.average_ranks(scores), printed, atol=0.16
+    )  # it gives ties the better rank
 
 
 def test_interquartile_mean_by_hand():

@@ -75,7 +75,7 @@ def average_ranks(
 
 
 def interquartile_mean(scores: Float[np.ndarray, "batch runs"]) -> Float[np.ndarray, " batch"]:
-    """Mean of the runs of each row that are left when the lowest and the highest quarter are dropped.
+    """Mean of each row without its lowest and its highest quarter.
 
     A quarter is rounded down to whole runs, so fewer than four runs are all kept.
     """
