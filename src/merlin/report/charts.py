@@ -56,35 +56,36 @@ def intervals(
     return Panel(right + 16, bottom + 36, label, join(*drawn))
 
 
-def interquartile_means(found: Aggregates) -> Figure:
-    both = ((found.returns, "Return, normalised"), (found.success, "Success rate"))
+def aggregates(found: Aggregates) -> Figure:
+    """Interquartile means of both metrics, and how often each method beats the reference."""
+    axis = "interquartile mean"
+    panels = [
+        intervals("Return, normalised", axis, found.returns, domain=_around(found.returns)),
+        intervals("Success rate", axis, found.success, domain=_around(found.success)),
+    ]
+    caption = "Interquartile mean: mean of the middle half of all runs."
+    if found.reference:
+        title = f"Better than {found.reference}"
+        domain = (0.0, 1.0)
+        panels.append(intervals(title, "probability", found.improvement, domain=domain, middle=0.5))
+        caption += (
+            f" Better than {found.reference}: probability that a run returns more than one of "
+            f"{found.reference} on the same dataset, ties counted half."
+        )
     return Figure(
-        name=f"iqm-{found.source}-{found.protocol}",
-        title="Interquartile mean",
-        caption="Mean of the middle half of all runs, with 95 % stratified bootstrap intervals.",
-        panels=tuple(
-            intervals(title, "interquartile mean", part, domain=(0.0, 1.0)) for part, title in both
-        ),
+        name=f"aggregates-{found.source}-{found.protocol}",
+        title="Aggregates",
+        caption=caption + " Bars are 95 % stratified bootstrap intervals.",
+        panels=tuple(panels),
         protocol=found.protocol,
     )
 
 
-def improvement(found: Aggregates) -> Figure:
-    panel = intervals(
-        f"Better than {found.reference}",
-        "probability",
-        found.improvement,
-        domain=(0.0, 1.0),
-        middle=0.5,
-    )
-    return Figure(
-        name=f"improvement-{found.source}-{found.protocol}",
-        title=f"Probability of improvement on {found.reference}",
-        caption=f"Chance that a run of the method returns more than a run of {found.reference} on "
-        "the same dataset, ties counted half; 0.5 is no difference.",
-        panels=(panel,),
-        protocol=found.protocol,
-    )
+def _around(estimates: Mapping[str, Estimate]) -> tuple[float, float]:
+    """A range that shows all intervals, rounded to tenths."""
+    ends = [end for e in estimates.values() for end in (e.interval or (e.value, e.value))]
+    low, high = np.floor(min(ends) * 10) / 10, np.ceil(max(ends) * 10) / 10
+    return float(low), float(high if high > low else low + 0.1)
 
 
 def profiles(found: Aggregates) -> Figure:
@@ -122,7 +123,7 @@ def learning_curves(
     methods = tuple(dict.fromkeys(m for lines in curves.values() for m in lines))
     colours = svg.styles(methods)
     highest = max(float(c.high.max()) for lines in curves.values() for c in lines.values())
-    top_tick = 1.0 if metric == "success" else max(5.0, np.ceil(highest / 5) * 5)
+    top_tick = 1.0 if metric == "success" else max(10.0, float(np.ceil(highest / 10)) * 10)
     panels = tuple(
         _curves(f"{task} {variant}", lines, colours, top_tick, metric)
         for (variant, task), lines in curves.items()
@@ -140,12 +141,12 @@ def learning_curves(
 def _curves(
     name: str, lines: Mapping[str, Curve], colours: dict[str, str], highest: float, metric: str
 ) -> Panel:
-    left, top, right, bottom = 34, 24, 222, 134
+    left, top, right, bottom = 30, 24, 256, 140
     last = max(float(curve.steps.max()) for curve in lines.values())
     x, y = svg.linear((0, last), (left, right)), svg.linear((0, highest), (bottom, top))
     box = (left, top, right, bottom)
     drawn = [svg.text(name, left, 13, kind="title")]
-    drawn.append(svg.frame(x, y, svg.ticks(0, last, 3), svg.ticks(0, highest, 3), box))
+    drawn.append(svg.frame(x, y, svg.ticks(0, last, 3), svg.ticks(0, highest), box))
     for method, curve in lines.items():
         xs = [x(v) for v in curve.steps]
         low, high = [y(max(v, 0)) for v in curve.low], [y(max(v, 0)) for v in curve.high]
@@ -180,7 +181,7 @@ def heat_map(found: HeatMap) -> Figure:
     return Figure(
         name=found.axis.replace("_", "-"),
         title=found.title,
-        caption="Final return of merlin, divided by the highest of its row as in the paper.",
+        caption="Final return, divided by the highest of its row as in the paper.",
         panels=(Panel(width, height, label, join(*drawn)),),
     )
 
@@ -189,7 +190,7 @@ def _tile(value: float, x: float, y: float, wide: float, tall: float, about: str
     if np.isnan(value):
         return svg.text(NONE, x + wide / 2, y + tall / 2 + 4, anchor="middle", kind="tick")
     strength = max(value, 0.0) ** 2  # most values are near 1; this sets them apart
-    depth = "strong" if strength > 0.78 else "medium" if strength > 0.55 else "weak"
+    depth = "strong" if strength > 0.66 else "medium" if strength > 0.55 else "weak"
     fill = tag(
         "rect",
         tag("title", about),
@@ -207,10 +208,14 @@ def _tile(value: float, x: float, y: float, wide: float, tall: float, about: str
 def timing(found: Sequence[Timing], *, source: str) -> Figure:
     return Figure(
         name=f"timing-{source}",
-        title="Time",
+        title="Time per update and action",
         caption="Mean over tasks on the machine named below; the axis is logarithmic.",
         panels=tuple(_bars(part) for part in found),
     )
+
+
+def _cost(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _bars(found: Timing) -> Panel:
@@ -230,6 +235,6 @@ def _bars(found: Timing) -> Panel:
         drawn.append(svg.text(method, left - 8, y + 11, anchor="end"))
         kind = f"bar {colours[method]}"
         drawn.append(tag("rect", x=left, y=y, width=max(size, 1.0), height=14, class_=kind))
-        drawn.append(svg.text(f"{cost:.3g}", left + size + 5, y + 11, kind="value"))
-    costs = ", ".join(f"{method} {cost:.3g}" for method, cost in found.costs.items())
+        drawn.append(svg.text(_cost(cost), left + size + 5, y + 11, kind="value"))
+    costs = ", ".join(f"{method} {_cost(cost)}" for method, cost in found.costs.items())
     return Panel(right + 40, bottom + 20, f"{found.name} in {found.unit}: {costs}", join(*drawn))

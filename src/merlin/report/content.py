@@ -71,7 +71,7 @@ def build(everything: Sequence[Row]) -> Report:
     found = tuple(section for section in sections if section)
     headline = (t for s in found for t in s.blocks if isinstance(t, Table))
     return Report(
-        title=TITLES.get(main or "", f"Grid {main}") if main else "Benchmark",
+        title=_title(counted),
         facts=tuple(_facts(everything, counted)),
         sections=found,
         main=tuple(t for t in headline if t.key.startswith(f"{main}-states")),
@@ -126,9 +126,7 @@ def _aggregates(part: Sequence[Row], pixels: bool) -> Section | None:
         iqm: dict = {"normalised return": found.returns, "success": found.success}
         if found.reference:
             iqm[f"P(better than {found.reference})"] = found.improvement
-        blocks.append(charts.interquartile_means(found))
-        if found.reference:
-            blocks.append(charts.improvement(found))
+        blocks.append(charts.aggregates(found))
         blocks.append(charts.profiles(found))
         key = f"aggregates{'-pixels' * pixels}-{protocol}"
         title = f"Interquartile means with 95 % intervals, {protocol}"
@@ -197,6 +195,13 @@ def _failures(everything: Sequence[Row]) -> Section | None:
         "failures", "Cells that failed", ["cell", "error", "command"], lines, labels=3
     )
     return Section("failures", "Failed cells", ("They count in no table.", table))
+
+
+def _title(counted: Sequence[Row]) -> str:
+    methods, tasks = ({getattr(row, name) for row in counted} for name in ("algo", "task"))
+    who = f"{len(methods)} methods" if len(methods) > 1 else "".join(methods) or "Benchmark"
+    where = f"{len(tasks)} tasks" if len(tasks) > 1 else "".join(tasks)
+    return f"{who} on {where}" if where else who
 
 
 def _facts(everything: Sequence[Row], counted: Sequence[Row]) -> list[tuple[str, str]]:

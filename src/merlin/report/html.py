@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from merlin.report.content import Block, Report, Section
-from merlin.report.flat import NONE, WIDE, FlatTable, Group, Text, heading, mark, number
+from merlin.report.flat import NONE, FlatTable, Group, Text, heading, mark, number
 from merlin.report.markup import Markup, join, tag
 from merlin.report.svg import Figure, asset, styles, swatch
-from merlin.report.tables import DIGITS, PROTOCOLS, Cell, Line, Table
+from merlin.report.tables import DIGITS, PROTOCOLS, Cell, Line, Score, Table
 
 # The browser itself keeps the promise that nothing is fetched.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -105,12 +105,24 @@ def _only(protocol: str | None, *others: str) -> str | None:
 
 
 def _table(
-    key: str, title: str, header: Sequence[str], bodies: Sequence[Markup], kind: str | None
+    key: str,
+    title: str,
+    header: Sequence[str],
+    bodies: Sequence[Markup],
+    *,
+    kind: str | None = None,
+    labels: int = 1,
 ) -> Markup:
     """A table that scrolls in a box of its own and sorts by any column."""
     heads = (
-        tag("th", tag("button", name, type="button"), scope="col", aria_sort="none")
-        for name in header
+        tag(
+            "th",
+            tag("button", name, type="button"),
+            scope="col",
+            aria_sort="none",
+            class_="words" if i < labels else None,
+        )
+        for i, name in enumerate(header)
     )
     caption = tag("caption", title, id=f"{key}-caption")
     table = tag("table", caption, tag("thead", tag("tr", *heads)), *bodies, class_=kind)
@@ -126,20 +138,21 @@ def _scores(table: Table) -> Markup:
         name = tag("th", heading(variant), scope="rowgroup", colspan=len(table.methods) + 1)
         rows = (_line(line) for line in lines)
         bodies.append(tag("tbody", tag("tr", name, class_="group"), *rows))
-    kind = "scores wide" if len(table.methods) <= WIDE else "scores"
-    return _table(table.key, table.title, ("task", *table.methods), bodies, kind)
+    kind = "scores wide" if len(table.methods) == 1 else "scores"
+    return _table(table.key, table.title, ("task", *table.methods), bodies, kind=kind)
 
 
 def _line(line: Line) -> Markup:
     winners = {protocol: line.winners(protocol) for protocol in PROTOCOLS}
     cells = (
-        _cell(cell, {p for p in PROTOCOLS if i in winners[p]}) for i, cell in enumerate(line.cells)
+        _cell(cell, {p for p in PROTOCOLS if i in winners[p]}, line.lowest_wins)
+        for i, cell in enumerate(line.cells)
     )
     kind = "summary" if line.summary else None
     return tag("tr", tag("th", line.name, scope="row"), *cells, class_=kind)
 
 
-def _cell(cell: Cell, wins: set[str]) -> Markup:
+def _cell(cell: Cell, wins: set[str], lowest_wins: bool) -> Markup:
     if cell.final is None and cell.best is None:
         return tag("td", NONE, class_="none")
     pieces = []
@@ -150,18 +163,24 @@ def _cell(cell: Cell, wins: set[str]) -> Markup:
             text = tag("a", text, href=f"#{cell.anchor}", title=cell.about)
         pieces.append(tag("span", text, class_=f"score only-{protocol}"))
     for shown, other in (PROTOCOLS, PROTOCOLS[::-1]):
-        text = tag("i", other) + Markup(" ") + number(cell.get(other))
-        pieces.append(tag("span", Markup(text), class_=f"other only-{shown}"))
+        pieces.append(tag("span", *_named(other, cell.get(other)), class_=f"other only-{shown}"))
     if cell.paper:
-        text = tag("i", "paper") + Markup(" ") + number(cell.paper)
-        pieces.append(tag("span", Markup(text), class_="paper"))
+        beside = [tag("span", *_named("paper", cell.paper), class_="paper")]
         for protocol in PROTOCOLS:
             difference = cell.difference(protocol)
-            way = "" if not difference else "up" if difference > 0 else "down"
+            good = difference if not lowest_wins or difference is None else -difference
+            way = "" if not good else "up" if good > 0 else "down"
             kind = _only(protocol, "difference", way)
-            pieces.append(tag("span", mark(difference), class_=kind))
+            beside.append(tag("span", mark(difference), class_=kind))
+        pieces.append(tag("span", *beside, class_="beside"))
     values = {f"data_{p}": _sort_value(cell, p) for p in PROTOCOLS}
     return tag("td", tag("div", *pieces, class_="cell"), **values)
+
+
+def _named(name: str, score: Score | None) -> list[Markup]:
+    """A lesser number with its name; a narrow table leaves its deviation away."""
+    mean, *deviation = number(score).partition(" ±")
+    return [tag("i", name), join(f" {mean}"), tag("span", *deviation, class_="deviation")]
 
 
 def _sort_value(cell: Cell, protocol: str) -> str | None:
@@ -171,7 +190,7 @@ def _sort_value(cell: Cell, protocol: str) -> str | None:
 
 def _flat(table: FlatTable) -> Markup:
     bodies = [_group(group, table) for group in table.groups]
-    shown = _table(table.key, table.title, table.header, bodies, None)
+    shown = _table(table.key, table.title, table.header, bodies, labels=table.labels)
     return tag("div", shown, class_=_only(table.protocol)) if table.protocol else shown
 
 
