@@ -17,7 +17,7 @@ class Report:
       merlin report runs/paper runs/timing --out results
     """
 
-    folders: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
+    dir: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
     """Folders that `merlin bench` has written."""
     out: Path | None = None
     """Folder for the report; the first DIR unless given."""
@@ -27,7 +27,7 @@ class Report:
     def __call__(self) -> dict[str, Any]:
         from merlin.report import write_report
 
-        found = write_report(self.folders, self.out)
+        found = write_report(self.dir, self.out)
         if not self.json:
             grids = ", ".join(found["grids"])
             print(

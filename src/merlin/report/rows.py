@@ -23,21 +23,20 @@ METHODS = (
 )
 """In the paper's order, its own methods first."""
 
-# Field, what it may be, whether a failed row may lack it.
-_FIELDS: tuple[tuple[str, tuple[type, ...], bool], ...] = (
-    ("grid", (str,), False),
-    ("cell", (str,), False),
-    ("task", (str,), False),
-    ("variant", (str,), False),
-    ("algo", (str,), False),
-    ("seed", (int,), False),
-    ("status", (str,), False),
-    ("command", (str,), False),
-    ("version", (str,), False),
-    ("updates", (int,), False),
-    ("data", (dict,), True),
-    ("machine", (dict,), True),
-)
+_REQUIRED: dict[str, type] = {
+    **dict.fromkeys(("grid", "cell", "task", "variant", "algo", "status"), str),
+    **dict.fromkeys(("command", "version"), str),
+    **dict.fromkeys(("seed", "updates"), int),
+}
+_OPTIONAL: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("preset", "error", "finished"), str),
+    **dict.fromkeys(("settings", "final", "best", "horizons", "timing"), dict),
+    **dict.fromkeys(("augmentation", "data", "machine"), dict),
+    "curve": list,
+    "pixels": bool,
+    "seconds": (int, float),
+}
+"""May be null."""
 
 
 @dataclass(frozen=True)
@@ -149,13 +148,12 @@ def parse(content: Any, where: str) -> Row:
         raise wrong("holds no JSON object")
     if content.get("schema") != SCHEMA:
         raise wrong(f"has schema {content.get('schema')!r}, not {SCHEMA}")
-    failed = content.get("status") == "failed"
-    for name, kinds, optional in _FIELDS:
+    for name, kind in (_REQUIRED | _OPTIONAL).items():
         value = content.get(name)
-        if value is None and optional and failed:
+        if value is None and name in _OPTIONAL:
             continue
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise wrong(f"{name} is {value!r}, not {kinds[0].__name__}")
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise wrong(f"{name} is {value!r}, not what it should be")
     if content["status"] not in ("done", "failed"):
         raise wrong(f"status is {content['status']!r}, neither done nor failed")
     known = {k: v for k, v in content.items() if k in Row.__dataclass_fields__ and v is not None}
@@ -177,20 +175,25 @@ def _numbers(row: Row) -> Iterable[tuple[str, Any]]:
     for name in ("final", "best"):
         scores = getattr(row, name)
         if scores is not None:
-            if not isinstance(scores, dict):
-                yield name, scores
-                continue
-            for metric in ("return", "success"):
-                yield f"{name}.{metric}", scores.get(metric)
+            yield from _scores(name, scores)
             yield from ((f"{name}.returns", value) for value in scores.get("returns") or ())
     for point in row.curve:
-        for key in ("step", "return", "success"):
-            yield f"curve.{key}", point.get(key)
+        yield from _scores("curve", point)
+        yield "curve.step", point.get("step")
     for horizon, scores in (row.horizons or {}).items():
-        yield f"horizons.{horizon}.return", scores.get("return")
+        yield from _scores(f"horizons.{horizon}", scores)
     timing = row.timing or {}
-    yield from ((f"timing.{k}", v) for k, v in timing.items() if k == "update_ms" and v is not None)
+    if timing.get("update_ms") is not None:
+        yield "timing.update_ms", timing["update_ms"]
     yield from ((f"timing.action_us.{k}", v) for k, v in (timing.get("action_us") or {}).items())
+
+
+def _scores(place: str, scores: Any) -> Iterable[tuple[str, Any]]:
+    if not isinstance(scores, dict):
+        yield place, None
+        return
+    for metric in ("return", "success"):
+        yield f"{place}.{metric}", scores.get(metric)
 
 
 def select(rows: Sequence[Row]) -> list[Row]:
