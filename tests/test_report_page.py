@@ -1,4 +1,4 @@
-"""The page in a real browser: it works, fetches nothing, and can be read on a phone and at night."""
+"""The page in a real browser: it works, fetches nothing, reads well on a phone and at night."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    """One browser for all tests; without one they fail, since a page that nobody saw is untested."""
+    """One browser for all tests. Without one they fail: a page that nobody saw is untested."""
     paths = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
     missing = [name for name, path in paths.items() if path is None]
     if missing:
@@ -221,7 +221,8 @@ def test_the_page_never_scrolls_sideways(page, width):
 CONTRAST = """
 const parse = colour => colour.match(/[\\d.]+/g).map(Number);
 const light = ([r, g, b]) => {
-  const [x, y, z] = [r, g, b].map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const linear = v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const [x, y, z] = [r, g, b].map(v => linear(v / 255));
   return 0.2126 * x + 0.7152 * y + 0.0722 * z;
 };
 const behind = element => {
@@ -231,12 +232,13 @@ const behind = element => {
   }
   return [255, 255, 255];
 };
-const chosen = 'h1, h2, dt, dd, .about, .bar a, .switch span, caption, thead button, tbody th, .score a,'
-  + '.other, .paper, .difference, figcaption, summary, code, svg text:not(.strong, .medium, .weak)';
+const chosen = 'h1, h2, dt, dd, .about, .bar a, .switch span, caption, thead button, tbody th,'
+  + '.score a, .other, .paper, .difference, figcaption, summary, code, ' +
+  'svg text:not(.strong, .medium, .weak)';
 return [...document.querySelectorAll(chosen)].filter(e => e.getClientRects().length).map(e => {
   const style = getComputedStyle(e);
   const a = light(parse(e.closest('svg') ? style.fill : style.color)), b = light(behind(e));
-  return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.className?.baseVal ?? e.className, e.tagName];
+  return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.tagName, e.textContent];
 }).sort((x, y) => x[0] - y[0])[0];
 """
 

@@ -120,19 +120,20 @@ def performance_profile(
     strata: Strata, thresholds: Float[np.ndarray, " thresholds"], *, seed: int = 0
 ) -> Profile:
     """Share of runs with a score above each threshold, every dataset with the same weight."""
-
-    def share(runs: Sequence[Float[np.ndarray, "batch _"]]) -> Float[np.ndarray, "batch _"]:
-        above = [
-            np.stack([(of_dataset > threshold).mean(1) for threshold in thresholds], 1)
-            for of_dataset in runs
-        ]
-        return np.mean(above, 0)
-
+    above = [(runs[:, None] > thresholds).astype(float) for runs in strata]
     low = high = None
     if _can_vary(strata):
-        drawn = share(_resample(strata, np.random.default_rng(seed)))
-        low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-    return Profile(thresholds, share([runs[None] for runs in strata])[0], low, high)
+        rng = np.random.default_rng(seed)
+        # A resample is how often each seed was drawn, so all thresholds are one product.
+        drawn = [_draws(len(of_dataset), rng) @ of_dataset for of_dataset in above]
+        low, high = np.quantile(np.mean(drawn, 0), [0.025, 0.975], axis=0)
+    share = np.mean([of_dataset.mean(0) for of_dataset in above], 0)
+    return Profile(thresholds, share, low, high)
+
+
+def _draws(seeds: int, rng: np.random.Generator) -> Float[np.ndarray, "resamples seeds"]:
+    """Weight of each seed in each resample: its share of draws with replacement."""
+    return rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES) / seeds
 
 
 def _wins(

@@ -192,7 +192,7 @@ def _failures(everything: Sequence[Row]) -> Section | None:
         for row in failed
     ]
     table = flat.simple(
-        "failures", "Cells that failed", ["cell", "error", "command"], lines, labels=3
+        "failed-cells", "Cells that failed", ["cell", "error", "command"], lines, labels=3
     )
     return Section("failures", "Failed cells", ("They count in no table.", table))
 

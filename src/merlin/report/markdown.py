@@ -11,8 +11,9 @@ from merlin.report.tables import Table
 START, END = "<!-- results -->", "<!-- /results -->"
 
 PROTOCOLS = (
-    "`final` is the policy after the last update, on fixed seeded episodes; `best` is the highest "
-    "evaluation during training, the protocol of the paper's numbers. ± is the deviation over "
+    "`final` is the policy after the last update, on fixed seeded episodes; `best` is the "
+    "evaluation with the highest return during training. The paper does not say which it reports; "
+    "its numbers fit a best of many evaluations. ± is the deviation over "
     "seeds; ▲ and ▼ say whether ours is above or below the paper."
 )
 

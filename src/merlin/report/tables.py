@@ -1,7 +1,7 @@
 """Rows to tables of scores: datasets down, methods across, the paper's number in every cell.
 
-`final` (the policy after the last update, on fixed episodes) and `best` (the highest evaluation
-during training, the paper's protocol) are two tables in one; no number mixes them.
+`final` (the policy after the last update, on fixed episodes) and `best` (the evaluation
+with the highest return during training) are two tables in one; no number mixes them.
 """
 
 from collections.abc import Callable, Sequence
