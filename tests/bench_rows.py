@@ -63,7 +63,6 @@ def row(task="PointReach", variant="random", algo="merlin", seed=0, grid="paper"
             "return": float(returns.mean()),
             "success": float(hits.mean()),
             "return_std": float(returns.std()),
-            "successes": hits.astype(int).tolist(),
         },
         "best": {
             "episodes": 100,
