@@ -54,8 +54,9 @@ def page(browser, folder):
     def open_page(width=1280, scheme="light", url=None):
         size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        wishes = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wishes.items()]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         browser.get("about:blank")
         for kind in ("browser", "performance"):
             browser.get_log(kind)
@@ -179,7 +180,10 @@ def test_a_number_leads_to_its_rows(page):
     run(browser, "document.querySelector('.score a').click()")
     state = """
     const target = document.querySelector(':target');
-    return [target.id, target.closest('details').open, target.offsetHeight > 0, target.innerText];
+    const top = target.getBoundingClientRect().top;
+    const bar = document.querySelector('.bar').getBoundingClientRect().bottom;
+    const seen = top >= bar && top < innerHeight;
+    return [target.id, target.closest('details').open, seen, target.innerText];
     """
     anchor, opened, seen, text = run(browser, state)
     assert anchor == "rows-paper-PointReach-expert-merlin"

@@ -74,9 +74,7 @@ def test_the_interval_of_the_interquartile_mean_is_stratified(rng):
     rows = strata(*(rng.normal(10 * dataset, 1, size=5) for dataset in range(4)))
     found = stats.aggregate(rows)
     assert found.value == pytest.approx(scipy_stats.trim_mean(np.concatenate(rows), 0.25))
-    slow = slow_bootstrap(
-        rows, lambda drawn: scipy_stats.trim_mean(np.concatenate(drawn), 0.25), rng
-    )
+    slow = slow_bootstrap(rows, lambda drawn: np.mean(np.sort(drawn, None)[5:15]), rng)
     np.testing.assert_allclose(found.interval, slow, atol=0.1)
     assert found.interval[1] - found.interval[0] < 2
 

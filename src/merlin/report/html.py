@@ -14,9 +14,9 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 ABOUT = Markup(
     "<b>Final</b> is the policy after the last update, scored on fixed seeded episodes: the honest "
     "number. <b>Best</b> is the evaluation with the highest return during training. The paper does "
-    "not say which it reports; its numbers fit a best of many evaluations, so compare that one. ± is the deviation over seeds, bold "
-    "the best method of a row; ▲ and ▼ say by how much ours is above or below the paper. "
-    "Every number leads to the rows that it averages."
+    "not say which it reports; its numbers fit a best of many evaluations, so compare that one. "
+    "± is the deviation over seeds, bold the best method of a row; ▲ and ▼ say by how much ours is "
+    "above or below the paper. Every number leads to the rows that it averages."
 )
 
 

@@ -2,7 +2,8 @@
 
 The paper does not say which policy they score. They fit the best of many evaluations during
 training (on PointReach they exceed what an optimal policy returns on average), so `best` is the
-number of ours to compare them with. In its average ranks equal scores all get the better rank; ours share their ranks.
+number of ours to compare them with. In its average ranks equal scores all get the better rank;
+ours share their ranks.
 """
 
 import json
