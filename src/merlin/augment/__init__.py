@@ -1,0 +1,1 @@
+"""Datasets from datasets: trajectories made by reverse models and by stitching."""

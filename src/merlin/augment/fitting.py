@@ -1,0 +1,56 @@
+"""Gradient descent for the models behind augmentations: jitted pieces with a progress bar."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from merlin.progress import Progress
+
+Model = TypeVar("Model")
+UPDATES_AT_ONCE = 100
+
+
+def updates_of(epochs: int, rows: int, batch: int, most: int) -> int:
+    """Epochs as a number of updates, at least one and at most so many."""
+    return max(1, min(most, -(-epochs * rows // batch)))
+
+
+def fit(
+    loss: Callable[[Model, Any, PRNGKeyArray], Float[Array, ""]],
+    model: Model,
+    data: Any,
+    *,
+    updates: int,
+    learning_rate: float,
+    key: PRNGKeyArray,
+    label: str,
+    quiet: bool,
+) -> tuple[Model, float]:
+    """Minimise `loss(model, data, key)`, which draws its own batch; return the last mean loss.
+
+    The data is an argument of the compiled loop, not a constant in it: it may be large.
+    """
+    optimiser = optax.adam(learning_rate)
+
+    @jax.jit
+    def advance(carry: Any, data: Any, start: int, stop: int) -> tuple[Any, Float[Array, ""]]:
+        def update(step: Any, carry: Any) -> Any:
+            (model, state), total = carry
+            value, gradient = jax.value_and_grad(loss)(model, data, jax.random.fold_in(key, step))
+            change, state = optimiser.update(gradient, state)
+            return (optax.apply_updates(model, change), state), total + value
+
+        carry, total = jax.lax.fori_loop(start, stop, update, (carry, jnp.float32(0.0)))
+        return carry, total / jnp.float32(stop - start)
+
+    carry, last = (model, optimiser.init(model)), jnp.float32(jnp.nan)
+    with Progress(label, updates, "updates", quiet=quiet) as bar:
+        for start in range(0, updates, UPDATES_AT_ONCE):
+            stop = min(start + UPDATES_AT_ONCE, updates)
+            carry, last = advance(carry, data, start, stop)
+            bar.update(stop, f"loss {float(last):.3f}")
+    return carry[0], float(last)
