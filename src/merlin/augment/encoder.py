@@ -82,21 +82,22 @@ def train_encoder(
     has_next[data.starts[1:] - 1] = False
     rows = (jnp.asarray(data.observations), jnp.asarray(np.flatnonzero(has_next).astype(np.int32)))
 
-    def loss(net: MLP, rows: tuple[Array, Int[Array, " pairs"]], key: PRNGKeyArray) -> Array:
+    def loss(
+        encoder: Encoder, rows: tuple[Array, Int[Array, " pairs"]], key: PRNGKeyArray
+    ) -> Float[Array, ""]:
         observations, pairs = rows
         first = pairs[jax.random.randint(key, (batch,), 0, len(pairs))]
-        embed = jax.vmap(eqx.tree_at(lambda e: e.net, encoder, net))
-        both = embed(observations[jnp.concatenate([first, first + 1])])
+        both = jax.vmap(encoder)(observations[jnp.concatenate([first, first + 1])])
         return info_nce(both[:batch], both[batch:], temperature)
 
-    net, last = fit(
+    return fit(
         loss,
-        encoder.net,
+        encoder,
         rows,
+        part=lambda encoder: encoder.net,
         updates=updates,
         learning_rate=learning_rate,
         key=fit_key,
         label="encoder",
         quiet=quiet,
     )
-    return eqx.tree_at(lambda e: e.net, encoder, net), last

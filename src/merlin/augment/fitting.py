@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -24,6 +25,7 @@ def fit(
     model: Model,
     data: Any,
     *,
+    part: Callable[[Model], Any],
     updates: int,
     learning_rate: float,
     key: PRNGKeyArray,
@@ -32,25 +34,31 @@ def fit(
 ) -> tuple[Model, float]:
     """Minimise `loss(model, data, key)`, which draws its own batch; return the last mean loss.
 
-    The data is an argument of the compiled loop, not a constant in it: it may be large.
+    Only `part` of the model is trained, not what standardises its inputs. The data is an argument
+    of the compiled loop, not a constant in it: it may be large.
     """
     optimiser = optax.adam(learning_rate)
 
     @jax.jit
     def advance(carry: Any, data: Any, start: int, stop: int) -> tuple[Any, Float[Array, ""]]:
         def update(step: Any, carry: Any) -> Any:
-            (model, state), total = carry
-            value, gradient = jax.value_and_grad(loss)(model, data, jax.random.fold_in(key, step))
+            (trained, state), total = carry
+
+            def value_of(trained: Any) -> Float[Array, ""]:
+                whole = eqx.tree_at(part, model, trained)
+                return loss(whole, data, jax.random.fold_in(key, step))
+
+            value, gradient = jax.value_and_grad(value_of)(trained)
             change, state = optimiser.update(gradient, state)
-            return (optax.apply_updates(model, change), state), total + value
+            return (optax.apply_updates(trained, change), state), total + value
 
         carry, total = jax.lax.fori_loop(start, stop, update, (carry, jnp.float32(0.0)))
         return carry, total / jnp.float32(stop - start)
 
-    carry, last = (model, optimiser.init(model)), jnp.float32(jnp.nan)
+    carry, last = (part(model), optimiser.init(part(model))), jnp.float32(jnp.nan)
     with Progress(label, updates, "updates", quiet=quiet) as bar:
         for start in range(0, updates, UPDATES_AT_ONCE):
             stop = min(start + UPDATES_AT_ONCE, updates)
             carry, last = advance(carry, data, start, stop)
             bar.update(stop, f"loss {float(last):.3f}")
-    return carry[0], float(last)
+    return eqx.tree_at(part, model, carry[0]), float(last)

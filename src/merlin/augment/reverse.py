@@ -13,11 +13,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from merlin.augment.base import Augmented, Phi, find_phi, how_many, require_vectors
 from merlin.augment.fitting import fit, updates_of
@@ -124,6 +123,7 @@ class Rollouts:
             self._proposer_loss,
             make_proposer(data, scales, self.proposer_hidden, keys[0]),
             rows,
+            part=lambda model: (model.encoder, model.decoder),
             updates=updates_of(
                 self.model_epochs, len(rows.pairs), self.model_batch, self.model_max_updates
             ),
@@ -136,6 +136,7 @@ class Rollouts:
             lambda model, rows, key: self._dynamics_loss(model, rows, longest, key),
             make_dynamics(data, scales, self.dynamics_width, self.dynamics_layers, keys[2]),
             rows,
+            part=lambda model: (model.layers, model.head),
             updates=self._dynamics_updates(len(rows.episodes)),
             key=keys[3],
             label=f"{direction} dynamics",
@@ -171,3 +172,103 @@ class Rollouts:
         cut = lambda e, k: window(rows, e, steps, k, forward=self.forward)  # noqa: E731
         windows = jax.vmap(cut)(rows.episodes[chosen], jnp.stack(keys))
         return jnp.sum(jax.vmap(model.loss)(windows)) / jnp.sum(windows.valid)
+
+    def explained(
+        self, dynamics: Dynamics, data: Dataset, episodes: Int[np.ndarray, " episodes"]
+    ) -> Float[np.ndarray, " moving"]:
+        """Share of the variance of one-step differences that is predicted, per moving dimension."""
+        rows = sequences(data, episodes)
+        steps = min(int(data.lengths.max()) - 1, WINDOW)
+
+        @jax.jit
+        def compare(rows: Sequences, episode: Array) -> tuple[Array, Array]:
+            seen = window(rows, episode, steps, jax.random.key(0), forward=self.forward)
+            target = dynamics.scales.difference(seen.nexts - seen.states)
+            valid = seen.valid[:, None]
+            error = target - dynamics.differences(seen.states, seen.actions)
+            sums = jnp.stack([(error**2 * valid).sum(0), (target * valid).sum(0)])
+            return jnp.concatenate([sums, (target**2 * valid).sum(0)[None]]), valid.sum()
+
+        sums, counts = zip(*(compare(rows, episode) for episode in rows.episodes), strict=True)
+        count = float(sum(int(n) for n in counts))
+        error, total, square = np.sum([np.asarray(s, np.float64) for s in sums], 0) / count
+        variance = square - total**2
+        moving = variance > 1e-8  # of a deviation of 1: the others never change
+        return 1.0 - error[moving] / variance[moving] if moving.any() else np.ones(1)
+
+    def roll_out(
+        self, data: Dataset, proposer: Proposer, dynamics: Dynamics, *, seed: int, quiet: bool
+    ) -> tuple[np.ndarray, np.ndarray, Int[np.ndarray, " trajectories"], dict[str, Any]]:
+        """States and actions of as many good rollouts as are wanted, back to back in time."""
+        wanted = how_many(self.trajectories, data)
+        rng = np.random.default_rng((seed, 3))
+        key = jax.random.fold_in(jax.random.key(seed), 4)
+        steps = int(data.lengths.max()) - 1
+        low, high = _range(data.observations, self.margin)
+        many = jax.jit(jax.vmap(lambda s, k: self._roll(proposer, dynamics, s, steps, k)))
+        states, actions, lengths = [], [], []
+        kept = tried = outside = broken = 0
+        at_once = min(wanted, ROLLOUTS_AT_ONCE)
+        direction = "forward" if self.forward else "reverse"
+        with Progress(f"{direction} rollouts", wanted, "trajectories", quiet=quiet) as bar:
+            while kept < wanted and tried < self.attempts * wanted:
+                episodes = rng.integers(len(data), size=at_once)
+                rows = data.starts[episodes] if self.forward else data.starts[episodes + 1] - 1
+                keys = jax.random.split(jax.random.fold_in(key, tried), at_once)
+                walked, acted = map(np.asarray, many(jnp.asarray(data.observations[rows]), keys))
+                size = data.lengths[episodes]
+                beyond = np.arange(steps + 1) >= size[:, None]
+                finite = (np.isfinite(walked).all(2) | beyond).all(1)
+                with np.errstate(invalid="ignore"):
+                    inside = ((walked >= low) & (walked <= high)).all(2) | beyond
+                good = finite & inside.all(1)
+                tried, broken = tried + at_once, broken + int((~finite).sum())
+                outside += int((finite & ~good).sum())
+                for index in np.flatnonzero(good)[: wanted - kept]:
+                    path, moves = walked[index, : size[index]], acted[index, : size[index] - 1]
+                    states.append(path if self.forward else path[::-1])
+                    actions.append(moves if self.forward else moves[::-1])
+                    lengths.append(size[index])
+                kept = len(states)
+                bar.update(kept)
+        if not kept:
+            raise MerlinError(
+                f"rollouts: all {tried} left the range of the data; train the model for more "
+                "model_epochs, allow a larger margin, or augment by stitching."
+            )
+        report = {
+            "trajectories": kept,
+            "wanted": wanted,
+            "rollouts": tried,
+            "dropped": (outside + broken) / tried,
+            "dropped_outside": outside / tried,
+            "dropped_not_finite": broken / tried,
+        }
+        return np.concatenate(states), np.concatenate(actions), np.array(lengths), report
+
+    def _roll(
+        self, proposer: Proposer, dynamics: Dynamics, state: Array, steps: int, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "steps+1 observation"], Float[Array, "steps action"]]:
+        """One walk in the models' direction of time."""
+        latents = 2 * len(proposer.action_centre)
+
+        def body(carry: tuple[Any, Array], key: PRNGKeyArray) -> tuple[Any, tuple[Array, Array]]:
+            memory, state = carry
+            latent = self.latent_scale * jax.random.normal(key, (latents,))
+            action = proposer.decode(state, latent)
+            memory, state = dynamics.step(memory, state, action)
+            return (memory, state), (state, action)
+
+        start = (dynamics.empty(), state)
+        _, (states, actions) = jax.lax.scan(body, start, jax.random.split(key, steps))
+        return jnp.concatenate([state[None], states]), actions
+
+
+def _range(rows: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
+    """Lowest and highest value per dimension, widened by a share of the distance."""
+    pieces = [rows[begin : begin + ROWS_AT_ONCE] for begin in range(0, len(rows), ROWS_AT_ONCE)]
+    low = np.min([piece.min(0) for piece in pieces], axis=0)
+    high = np.max([piece.max(0) for piece in pieces], axis=0)
+    # Rounding alone moves a dimension that never changes in the data.
+    slack = margin * (high - low) + 1e-6 * np.maximum(abs(low), abs(high))
+    return low - slack, high + slack
