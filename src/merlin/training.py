@@ -21,7 +21,7 @@ from merlin.errors import MerlinError
 from merlin.evaluation import Evaluation, summarise
 from merlin.files import write_json
 from merlin.learners import Learner, Policy
-from merlin.loop import Group, Schedule, mixed_sizes
+from merlin.loop import Group, Schedule, Sources, mixed_sizes
 from merlin.methods import augmentation_name, method_name
 from merlin.runs import (
     FORMAT,
@@ -108,7 +108,8 @@ def train(
     batch = make_batch(environment, environment.environments) if environment else None
     try:
         for group in groups:
-            sources, report = trajectories, {}
+            sources: Sources = trajectories
+            report: dict[str, Any] = {}
             if augment is not None and sizes is not None:
                 added = _augmented(augment, data, group[0], phi, folder, quiet)
                 share = sizes[1] / learner.batch_size

@@ -52,7 +52,7 @@ def require_vectors(data: Dataset, who: str) -> None:
 def moments(rows: np.ndarray) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
     """Mean and deviation per dimension, in pieces so that memory maps stay small.
 
-    A dimension that never changes gets the deviation 1, so that it standardises to zeros.
+    The deviation of a dimension that never changes is exactly 0, whatever rounding says.
     """
     total, square = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
     first = np.asarray(rows[0], np.float64)  # differences from it keep their digits
@@ -62,8 +62,13 @@ def moments(rows: np.ndarray) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarr
         square += (piece**2).sum(0)
     mean = total / len(rows)
     std = np.sqrt(np.maximum(square / len(rows) - mean**2, 0.0))
-    std = np.where(std > 1e-6 * np.maximum(1.0, abs(first)), std, 1.0)
+    std = np.where(std > 1e-6 * np.maximum(1.0, abs(first)), std, 0.0)
     return (first + mean).astype(np.float32), std.astype(np.float32)
+
+
+def divisor(std: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
+    """What to divide by to standardise: dimensions that never change become zeros."""
+    return np.where(std > 0, std, np.float32(1.0))
 
 
 def find_phi(data: Dataset) -> Phi:

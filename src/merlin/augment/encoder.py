@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from merlin.augment.base import moments
+from merlin.augment.base import divisor, moments
 from merlin.augment.fitting import fit
 from merlin.data.dataset import Dataset
 from merlin.nets import MLP
@@ -74,7 +74,7 @@ def train_encoder(
     mean, std = moments(data.observations)
     encoder = Encoder(
         mean=jnp.asarray(mean),
-        scale=jnp.asarray(1.0 / std),
+        scale=jnp.asarray(1.0 / divisor(std)),
         net=MLP(data.observations.shape[1], hidden, dim, key=init_key),
     )
     # Every state but an episode's last has a successor.

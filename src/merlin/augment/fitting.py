@@ -40,7 +40,7 @@ def fit(
     optimiser = optax.adam(learning_rate)
 
     @jax.jit
-    def advance(carry: Any, data: Any, start: int, stop: int) -> tuple[Any, Float[Array, ""]]:
+    def advance(carry: Any, data: Any, start: Any, stop: Any) -> tuple[Any, Float[Array, ""]]:
         def update(step: Any, carry: Any) -> Any:
             (trained, state), total = carry
 

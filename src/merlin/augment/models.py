@@ -5,6 +5,7 @@ whichever direction of time the caller has laid it out. Backwards, x_0 is the go
 the one that led to x_k, and "next" is what came before. States and actions enter standardised.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from merlin.augment.base import moments
+from merlin.augment.base import divisor, moments
 from merlin.data.dataset import ROWS_AT_ONCE, Dataset
 from merlin.nets import GRU, MLP, Linear
 
@@ -26,7 +27,7 @@ class Sequences(NamedTuple):
 
     observations: Float[Array, "states observation"]
     actions: Float[Array, "actions action"]
-    starts: Int[Array, " all_episodes+1"]
+    starts: Int[Array, " bounds"]
     episodes: Int[Array, " episodes"]
     pairs: Int[Array, " pairs"]  # the first state of every step of these episodes
 
@@ -41,7 +42,10 @@ class Window(NamedTuple):
 
 
 class Scales(eqx.Module):
-    """What standardises states, actions and differences of states."""
+    """What standardises states, actions and differences of states.
+
+    Dimensions that never change have `difference_spread` 0, so that no prediction moves them.
+    """
 
     state_mean: Float[Array, " observation"]
     state_std: Float[Array, " observation"]
@@ -49,6 +53,7 @@ class Scales(eqx.Module):
     action_std: Float[Array, " action"]
     difference_mean: Float[Array, " observation"]
     difference_std: Float[Array, " observation"]
+    difference_spread: Float[Array, " observation"]
 
     def state(self, x: Float[Array, "*n observation"]) -> Float[Array, "*n observation"]:
         return (x - self.state_mean) / self.state_std
@@ -61,13 +66,16 @@ class Scales(eqx.Module):
 
 
 def scales_of(data: Dataset, forward: bool) -> Scales:
+    """The moments of all recorded steps, seen in one direction of time."""
     differences = np.concatenate(list(_differences(data)))
-    state, action = moments(data.observations), moments(data.actions)
-    mean, std = moments(differences if forward else -differences)
-    return Scales(*map(jnp.asarray, (*state, *action, mean, std)))
+    state, state_std = moments(data.observations)
+    action, action_std = moments(data.actions)
+    mean, spread = moments(differences if forward else -differences)
+    numbers = (state, divisor(state_std), action, divisor(action_std), mean, divisor(spread))
+    return Scales(*map(jnp.asarray, (*numbers, spread)))
 
 
-def _differences(data: Dataset):  # type: ignore[no-untyped-def]
+def _differences(data: Dataset) -> Iterator[np.ndarray]:
     last = np.zeros(len(data.observations), bool)
     last[data.starts[1:] - 1] = True
     for begin in range(0, len(data.observations) - 1, ROWS_AT_ONCE):
@@ -194,7 +202,7 @@ class Dynamics(eqx.Module):
             features = layer.step(known, features)
             after.append(features)
         change = self.head(jnp.concatenate([features, inputs]))
-        difference = change * self.scales.difference_std + self.scales.difference_mean
+        difference = change * self.scales.difference_spread + self.scales.difference_mean
         return tuple(after), state + difference
 
     def loss(self, steps: Window) -> Float[Array, ""]:

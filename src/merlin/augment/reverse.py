@@ -68,9 +68,9 @@ class Rollouts:
     forward: bool = False  # from first states on instead of from last states back
 
     def __post_init__(self) -> None:
-        counts = (self.dynamics_width, self.dynamics_layers, self.model_epochs, self.model_batch)
-        counts += (self.model_max_updates, self.attempts, *self.proposer_hidden)
-        counts += () if self.trajectories is None else (self.trajectories,)
+        counts = [self.dynamics_width, self.dynamics_layers, self.model_epochs, self.model_batch]
+        counts += [self.model_max_updates, self.attempts, *self.proposer_hidden]
+        counts += [] if self.trajectories is None else [self.trajectories]
         if min(counts) < 1 or not self.proposer_hidden:
             raise MerlinError("Rollouts: sizes, epochs, attempts and trajectories start at 1.")
         if not (math.isfinite(self.model_learning_rate) and self.model_learning_rate > 0):
@@ -118,7 +118,7 @@ class Rollouts:
         rows = sequences(data, np.sort(order[held:]))
         scales = scales_of(data, self.forward)
         direction = "forward" if self.forward else "reverse"
-        how = {"learning_rate": self.model_learning_rate, "quiet": quiet}
+        how: dict[str, Any] = {"learning_rate": self.model_learning_rate, "quiet": quiet}
         proposer, proposer_loss = fit(
             self._proposer_loss,
             make_proposer(data, scales, self.proposer_hidden, keys[0]),
@@ -248,7 +248,7 @@ class Rollouts:
 
     def _roll(
         self, proposer: Proposer, dynamics: Dynamics, state: Array, steps: int, key: PRNGKeyArray
-    ) -> tuple[Float[Array, "steps+1 observation"], Float[Array, "steps action"]]:
+    ) -> tuple[Float[Array, "states observation"], Float[Array, "steps action"]]:
         """One walk in the models' direction of time."""
         latents = 2 * len(proposer.action_centre)
 

@@ -38,7 +38,7 @@ Rows = Int[np.ndarray, " n"]
 Partner = Callable[[Rows], Rows]
 """For each row the one to switch to, or NONE."""
 WANTED_STITCHES = 2.5
-SAMPLE = 500
+SAMPLE = 1000
 """So many walks tell what a threshold does."""
 
 
@@ -53,7 +53,7 @@ class Neighbours:
     def __init__(
         self,
         embeddings: Float[np.ndarray, "states embedding"],
-        starts: Int[np.ndarray, " episodes+1"],
+        starts: Int[np.ndarray, " bounds"],
         *,
         bound: float = math.inf,
         among: Bool[np.ndarray, " states"] | None = None,
@@ -118,7 +118,7 @@ class Walks(NamedTuple):
     lengths: Int[np.ndarray, " walks"]
     complete: Bool[np.ndarray, " walks"]
 
-    def switches(self) -> Bool[np.ndarray, "walks steps-1"]:
+    def switches(self) -> Bool[np.ndarray, "walks pairs"]:
         """Where the next row is not the one that followed in the data."""
         before, after = self.rows[:, :-1], self.rows[:, 1:]
         return (before != NONE) & (after != NONE) & (after != before + 1)
@@ -129,7 +129,7 @@ class Walks(NamedTuple):
 
 
 def walk(
-    episodes: Rows, starts: Int[np.ndarray, " episodes+1"], partner: Partner, *, forward: bool
+    episodes: Rows, starts: Int[np.ndarray, " bounds"], partner: Partner, *, forward: bool
 ) -> Walks:
     """One walk from an end of each of the episodes, all at once: one batched query per step."""
     lengths = np.diff(starts)[episodes]
@@ -221,9 +221,9 @@ class Stitch:
             raise MerlinError(
                 f"threshold: {self.threshold} is no cosine below 1; give one, e.g. 0.9999, or auto."
             )
-        counts = (self.embedding_dim, self.encoder_epochs, self.encoder_batch, self.attempts)
-        counts += (self.encoder_max_updates, *self.encoder_hidden)
-        counts += () if self.trajectories is None else (self.trajectories,)
+        counts = [self.embedding_dim, self.encoder_epochs, self.encoder_batch, self.attempts]
+        counts += [self.encoder_max_updates, *self.encoder_hidden]
+        counts += [] if self.trajectories is None else [self.trajectories]
         if min(counts) < 1 or not self.encoder_hidden:
             raise MerlinError("Stitch: sizes, epochs, attempts and trajectories start at 1.")
         for name in ("encoder_temperature", "encoder_learning_rate"):
@@ -235,6 +235,8 @@ class Stitch:
         self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
     ) -> Augmented:
         require_vectors(data, "stitching")
+        if len(data) < 2:
+            raise MerlinError("stitching: needs at least two episodes to switch between.")
         embeddings, loss = self.embed(data, seed=seed, quiet=quiet)
         walks, report = self.stitch(data, embeddings, seed=seed, quiet=quiet)
         report = {**report, "encoder_loss": loss}
@@ -270,7 +272,10 @@ class Stitch:
     ) -> tuple[Walks, dict[str, Any]]:
         """Walks through embedded data until there are enough, and how that went."""
         rng = np.random.default_rng((seed, 1))
-        draw = lambda n: rng.integers(len(data), size=n)  # noqa: E731
+
+        def draw(n: int) -> Rows:
+            return rng.integers(len(data), size=(n,))
+
         starts = np.asarray(data.starts)
         # From a first state there is no way back, from a last one none on: never switch to them.
         among = np.ones(len(embeddings), bool)

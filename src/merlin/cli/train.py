@@ -117,7 +117,7 @@ class Train:
             raise MerlinError(f"--seeds: {self.seeds} is not 1 or more.")
         settings = dict(_setting(text) for text in self.set)
         # Complain of a wrong name before collecting data.
-        how = {"preset": self.preset, "augment": self.augment}
+        how: dict[str, Any] = {"preset": self.preset, "augment": self.augment}
         method = configure(self.algo, settings, **how)
         if method.augmentation is None and self.mix != 0.5:
             raise MerlinError(f"--mix: {self.algo} makes no trajectories; name an --augment.")
