@@ -30,6 +30,7 @@ LAYERS = [
     "merlin.augment",
     "merlin.experts",
     "merlin.learners",
+    "merlin.methods",
     "merlin.stats",
     "merlin.evaluation",
     "merlin.runs",

@@ -62,6 +62,48 @@ class MLP(eqx.Module):
         return self.layers[-1](x)
 
 
+class GRU(eqx.Module):
+    """Gated recurrent unit (Cho et al., 2014): one layer, applied to a whole sequence."""
+
+    into: Linear
+    onward: Linear
+
+    def __init__(self, inputs: int, width: int, *, key: PRNGKeyArray):
+        into_key, onward_key = jax.random.split(key)
+        self.into = Linear(inputs, 3 * width, key=into_key)
+        self.onward = Linear(width, 3 * width, key=onward_key)
+
+    @property
+    def width(self) -> int:
+        return self.onward.weight.shape[0]
+
+    def step(
+        self, memory: Float[Array, " width"], x: Float[Array, " inputs"]
+    ) -> Float[Array, " width"]:
+        """The memory after one more input."""
+        return self._step(memory, self.into(x))
+
+    def _step(
+        self, memory: Float[Array, " width"], projected: Float[Array, " three_widths"]
+    ) -> Float[Array, " width"]:
+        reset, update, new = jnp.split(projected, 3)
+        reset_memory, update_memory, new_memory = jnp.split(self.onward(memory), 3)
+        keep = jax.nn.sigmoid(update + update_memory)
+        candidate = jnp.tanh(new + jax.nn.sigmoid(reset + reset_memory) * new_memory)
+        return keep * memory + (1 - keep) * candidate
+
+    def __call__(self, xs: Float[Array, "steps inputs"]) -> Float[Array, "steps width"]:
+        """The memory after each input, from an empty one."""
+        # All inputs are projected at once: one large product instead of one per step.
+        projected = jax.vmap(self.into)(xs)
+
+        def body(memory: Array, row: Array) -> tuple[Array, Array]:
+            memory = self._step(memory, row)
+            return memory, memory
+
+        return jax.lax.scan(body, jnp.zeros(self.width, xs.dtype), projected)[1]
+
+
 class Normaliser(eqx.Module):
     """Standardise and clip to +-5 deviations, with a floor of 0.01 under the deviation.
 

@@ -121,12 +121,56 @@ def uniform_below(bits: UInt32[Array, " n"], limit: int | Int32[Array, " n"]) ->
     return (a * c + (middle >> high) + carry).astype(jnp.int32)
 
 
-def make_spec(data: Dataset, relabel: Relabel, tolerance: float | None = None) -> Spec:
+def sample_mixture(
+    relabel: Relabel,
+    parts: tuple[Trajectories, Trajectories],
+    key: PRNGKeyArray,
+    sizes: tuple[int, int],
+) -> Batch:
+    """One batch with so many examples of each of two datasets, by the same rule."""
+    keys = jax.random.split(key)
+    drawn = [relabel.sample(data, k, n) for data, k, n in zip(parts, keys, sizes, strict=True)]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *drawn)
+
+
+def make_spec(
+    data: Dataset,
+    relabel: Relabel,
+    tolerance: float | None = None,
+    *,
+    augmented: Dataset | None = None,
+    mix: float = 0.0,
+) -> Spec:
     """Describe the data to a learner, with the exact moments of what `relabel` will sample.
 
     The moments are those of the sampling distribution, not of the states: pairs t < i favour
-    early states as observations and late ones as goals.
+    early states as observations and late ones as goals. With a share `mix` of every batch taken
+    from `augmented` data they are those of the mixture.
     """
+    parts = [(data, 1.0 - mix if augmented else 1.0)]
+    parts += [(augmented, mix)] if augmented else []
+    observation_parts, goal_parts = [], []
+    for part, share in parts:
+        observations, goals = _weighted(part, relabel, share)
+        observation_parts += observations
+        goal_parts += goals
+    return Spec(
+        observation_shape=data.observations.shape[1:],
+        action_low=np.asarray(data.action_low),
+        action_high=np.asarray(data.action_high),
+        goal_dim=data.achieved_goals.shape[1],
+        max_horizon=max(int(part.lengths.max()) for part, _ in parts),
+        observation_moments=_moments(observation_parts),
+        goal_moments=_moments(goal_parts),
+        tolerance=tolerance,
+    )
+
+
+Weighted = list[tuple[np.ndarray, np.ndarray]]
+
+
+def _weighted(data: Dataset, relabel: Relabel, share: float) -> tuple[Weighted, Weighted]:
+    """Rows of observations and of goals with how probable each is, `share` in all."""
     ratio = relabel.hindsight_ratio
     if ratio < 1.0 and data.desired_goals is None:
         raise MerlinError(
@@ -138,20 +182,11 @@ def make_spec(data: Dataset, relabel: Relabel, tolerance: float | None = None) -
     for begin, length in zip(data.starts[:-1], lengths, strict=True):
         own = slice(int(begin), int(begin + length))
         observation_weight[own], goal_weight[own] = shares[int(length)]
-    observation_weight /= len(data)
-    goal_parts = [(data.achieved_goals, ratio / len(data) * goal_weight)]
+    each = share / len(data)
+    goals = [(data.achieved_goals, ratio * each * goal_weight)]
     if data.desired_goals is not None:
-        goal_parts.append((data.desired_goals, np.full(len(data), (1.0 - ratio) / len(data))))
-    return Spec(
-        observation_shape=data.observations.shape[1:],
-        action_low=np.asarray(data.action_low),
-        action_high=np.asarray(data.action_high),
-        goal_dim=data.achieved_goals.shape[1],
-        max_horizon=int(lengths.max()),
-        observation_moments=_moments([(data.observations, observation_weight)]),
-        goal_moments=_moments(goal_parts),
-        tolerance=tolerance,
-    )
+        goals.append((data.desired_goals, np.full(len(data), (1.0 - ratio) * each)))
+    return [(data.observations, each * observation_weight)], goals
 
 
 def _moments(parts: list[tuple[np.ndarray, np.ndarray]]) -> Moments:

@@ -81,29 +81,40 @@ def configure(
     A preset is a named set of values in the class variable `presets` of the method.
     """
     if name not in LEARNERS:
-        raise MerlinError(f"--algo: no method is called {name!r}; {_instead(name, LEARNERS)}.")
-    method = LEARNERS[name]
-    fields = {field.name: field for field in dataclasses.fields(method)}
-    hints = typing.get_type_hints(method)
+        raise MerlinError(f"--algo: no method is called {name!r}; {instead(name, LEARNERS)}.")
+    return build(name, LEARNERS[name], settings or {}, tuned_values or {}, preset)
+
+
+def build(
+    name: str,
+    kind: type,
+    settings: Mapping[str, str],
+    tuned_values: Mapping[str, Any],
+    preset: str | None,
+) -> Any:
+    """An instance of a dataclass of hyperparameters; `name` is what errors call it."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    hints = typing.get_type_hints(kind)
     values = {
         key: value
-        for key, value in (tuned_values or {}).items()
+        for key, value in tuned_values.items()
         if key in fields and fields[key].metadata.get("tuned")
     }
     if preset is not None:
-        presets: Mapping[str, Mapping[str, Any]] = getattr(method, "presets", {})
+        presets: Mapping[str, Mapping[str, Any]] = getattr(kind, "presets", {})
         if preset not in presets:
-            known = _instead(preset, presets) if presets else f"{name} has none"
+            known = instead(preset, presets) if presets else f"{name} has none"
             raise MerlinError(f"--preset: {name} has no preset {preset!r}; {known}.")
         values |= presets[preset]
-    for key, text in (settings or {}).items():
+    for key, text in settings.items():
         if key not in fields:
-            raise MerlinError(f"--set: {name} has no field {key!r}; {_instead(key, fields)}.")
+            raise MerlinError(f"--set: {name} has no field {key!r}; {instead(key, fields)}.")
         values[key] = _parse(text, hints[key], f"--set {key}={text}")
-    return method(**values)
+    return kind(**values)
 
 
-def _instead(name: str, known: Mapping[str, Any]) -> str:
+def instead(name: str, known: Mapping[str, Any]) -> str:
+    """What to try for a name that is not known."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
 
