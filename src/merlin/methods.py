@@ -34,6 +34,13 @@ def method_names() -> list[str]:
     return [*LEARNERS, *(name for name, (learner, _) in PAIRS.items() if learner in LEARNERS)]
 
 
+def preset_names(name: str) -> set[str]:
+    """The presets that a method's learner or its augmentation has."""
+    learner, added = split_name(name)
+    kinds = [LEARNERS[learner], *([AUGMENTATIONS[added][0]] if added else [])]
+    return {preset for kind in kinds for preset in getattr(kind, "presets", {})}
+
+
 def split_name(name: str) -> tuple[str, str | None]:
     """The learner and the augmentation that a method's name stands for."""
     learner, plus, augmentation = name.partition("+")

@@ -16,8 +16,9 @@ from merlin.bench.machine import machine
 from merlin.data import Dataset, load
 from merlin.data.relabel import make_spec
 from merlin.evaluation import Evaluation, evaluate
-from merlin.learners import Learner, Policy, configure
+from merlin.learners import Policy
 from merlin.loop import compiled_chunk
+from merlin.methods import Method, configure
 from merlin.tasks.batch import make_batch
 from merlin.tasks.registry import find
 from merlin.tasks.workers import Failure
@@ -34,9 +35,9 @@ def run_cell(memory: dict[str, Any], cell: Cell, folder: Path, data: Path | Data
     task = find(cell.task)
     tuned = task.tuned.get(cell.variant)
     values = tuned.values() if tuned else {}
-    learner = configure(cell.algo, dict(cell.settings), values, cell.preset)
+    method = configure(cell.algo, dict(cell.settings), values, cell.preset)
     measure = _time if cell.timed else _score
-    found = measure(cell, learner, dataset, folder)
+    found = measure(cell, method, dataset, folder)
     return {
         **_heading(cell),
         "status": "done",
@@ -85,10 +86,11 @@ def _ending(began: float | None) -> dict[str, Any]:
     }
 
 
-def _score(cell: Cell, learner: Learner, data: Dataset, folder: Path) -> dict[str, Any]:
+def _score(cell: Cell, method: Method, data: Dataset, folder: Path) -> dict[str, Any]:
     run = train(
-        learner,
+        method.learner,
         data,
+        augment=method.augmentation,
         task=cell.task,
         updates=cell.updates,
         seeds=[cell.seed],
@@ -120,7 +122,7 @@ def _score(cell: Cell, learner: Learner, data: Dataset, folder: Path) -> dict[st
         "horizons": _sweep(cell, run.policy),
         # On a busy machine, so only a hint; the timing grid measures.
         "timing": {"update_ms": round(1000.0 / float(np.median(rates)), 3), "action_us": None},
-        "augmentation": None,
+        "augmentation": run.result["seeds"][0].get("augmented"),
     }
 
 
@@ -156,11 +158,12 @@ def _rounded(values: dict[str, Any]) -> dict[str, Any]:
     return {key: round(v, 4) if isinstance(v, float) else v for key, v in values.items()}
 
 
-def _time(cell: Cell, learner: Learner, data: Dataset, folder: Path) -> dict[str, Any]:
+def _time(cell: Cell, method: Method, data: Dataset, folder: Path) -> dict[str, Any]:
     """Time per update and per action, compilation apart, each the fastest of several rounds.
 
     The fastest, because whatever else a machine does can only make a round slower.
     """
+    learner = method.learner  # an augmentation costs nothing per update
     task = find(cell.task)
     spec = make_spec(data, learner.relabel, task.tolerance)
     trajectories = data.on_device()

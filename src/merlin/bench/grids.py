@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from merlin.errors import MerlinError
-from merlin.learners import LEARNERS, configure
+from merlin.methods import configure, method_names, preset_names
 from merlin.tasks.registry import TASKS, VARIANTS, Task, find
 
 EASY = ("PointReach", "PointRooms", "Reacher", "SawyerReach", "SawyerDoor", "FetchReach")
@@ -107,11 +107,6 @@ class Choice:
             raise MerlinError(f"--seed: {self.first_seed} is negative; give 0 or more.")
 
 
-def presets(method: str) -> Sequence[str]:
-    """Names of the presets that a method has."""
-    return tuple(getattr(LEARNERS[method], "presets", ()))
-
-
 def default_updates(task: Task) -> int:
     """Enough for Merlin to stop improving: measured on the easier tasks, the data asks for more
     on the four that have twenty times as much of it."""
@@ -148,7 +143,7 @@ def _cells(
         }
         for variant in choice.variants or variants:
             for method in choice.methods or methods:
-                preset = choice.preset if choice.preset in presets(method) else None
+                preset = choice.preset if choice.preset in preset_names(method) else None
                 for setting in settings:
                     for seed in range(first, first + (choice.seeds or seeds)):
                         yield Cell(
@@ -164,11 +159,11 @@ def _cells(
 
 
 def _registered(*names: str) -> tuple[str, ...]:
-    return tuple(name for name in names if name in LEARNERS)
+    return tuple(name for name in names if name in method_names())
 
 
 def _main_methods() -> tuple[str, ...]:
-    return tuple(name for name in LEARNERS if name not in TWINS)
+    return tuple(name for name in method_names() if name not in TWINS)
 
 
 def _paper(choice: Choice) -> Iterator[Cell]:
