@@ -25,6 +25,7 @@ LAYERS = [
     "merlin",
     "merlin.data",
     "merlin.nets",
+    "merlin.values",
     "merlin.diffusion",
     "merlin.augment",
     "merlin.experts",
