@@ -4,7 +4,7 @@ The critic learns minus the discounted number of steps away from the goal (see `
 For that it must know when a goal is reached, hence the tolerance.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -39,6 +39,7 @@ class ActorCritic(eqx.Module):
         return value(self.target_critic, next_x, act(self.target_actor, next_x))
 
 
+@runtime_checkable
 class Valued(Sized, Protocol):
     """The hyperparameters that methods with a critic have."""
 

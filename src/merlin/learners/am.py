@@ -67,6 +67,7 @@ class ActionableModels:
 
     def __post_init__(self) -> None:
         check_values(self)
+        _ = self.relabel
         if not (self.conservatism >= 0 and 0 <= self.chained <= 1):
             raise MerlinError("conservatism, chained: the former is from 0 up, the latter a share.")
         if self.candidates < 1:

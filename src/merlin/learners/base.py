@@ -71,6 +71,7 @@ def tuned(default: Any) -> Any:
     return dataclasses.field(default=default, metadata={"tuned": True})
 
 
+@runtime_checkable
 class Sized(Protocol):
     """The hyperparameters that every method has."""
 
@@ -83,9 +84,6 @@ class Sized(Protocol):
     @property
     def learning_rate(self) -> float: ...
 
-    @property
-    def relabel(self) -> Relabel: ...
-
 
 def check_settings(learner: Sized) -> None:
     """Refuse sizes and rates that nothing can be learned with."""
@@ -93,7 +91,6 @@ def check_settings(learner: Sized) -> None:
         raise MerlinError("batch_size, hidden: sizes start at 1.")
     if not (math.isfinite(learner.learning_rate) and learner.learning_rate > 0):
         raise MerlinError(f"learning_rate: {learner.learning_rate} is not a positive number.")
-    _ = learner.relabel  # which checks itself
 
 
 def check_horizon(horizon: int | None) -> None:

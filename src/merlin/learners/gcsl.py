@@ -48,6 +48,7 @@ class GCSL:
     def __post_init__(self) -> None:
         check_settings(self)
         check_horizon(self.horizon)
+        _ = self.relabel
 
     @property
     def relabel(self) -> Relabel:

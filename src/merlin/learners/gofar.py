@@ -78,6 +78,7 @@ class GoFAR:
     def __post_init__(self) -> None:
         check_settings(self)
         check_discount(self.discount, self.target_keep)
+        _ = self.relabel
         if self.divergence not in DIVERGENCES:
             raise MerlinError(f"divergence: {self.divergence!r} is neither chi2 nor kl.")
         if not (self.gradient_penalty >= 0 and self.max_weight > 0):

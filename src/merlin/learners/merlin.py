@@ -90,6 +90,7 @@ class Merlin:
     def __post_init__(self) -> None:
         check_settings(self)
         check_horizon(self.horizon)
+        _ = self.relabel
         if not self.max_gradient_norm > 0:
             raise MerlinError(f"max_gradient_norm: {self.max_gradient_norm} is not positive.")
 

@@ -83,6 +83,7 @@ class WGCSL:
 
     def __post_init__(self) -> None:
         check_values(self)
+        _ = self.relabel
         if self.hindsight_ratio == 0:
             raise MerlinError("hindsight_ratio: 0 leaves wgcsl nothing to clone; set it above 0.")
         if not self.max_weight > 0:
@@ -105,7 +106,7 @@ class WGCSL:
         rows = max(1, QUEUE // self.batch_size) if self.best_percentile > 0 else 0
         return WGCSLState(
             actor_critic=init_actor_critic(self, self._optimiser, spec, key),
-            advantages=jnp.full((rows, self.batch_size), jnp.inf),
+            advantages=jnp.full((rows, self.batch_size), jnp.inf, jnp.float32),
             updates=jnp.int32(0),
         )
 
@@ -208,7 +209,7 @@ def lowest_of_best(
     """
     allowed = percentile / 100 * jnp.sum(jnp.isfinite(queue), dtype=jnp.float32)
 
-    def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
         middle = (low + high) / 2
         few = jnp.sum(queue < middle, dtype=jnp.float32) <= allowed
