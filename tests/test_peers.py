@@ -1,6 +1,7 @@
 """GCSL, WGCSL, Actionable Models and GoFAR: losses and weights against numbers by hand."""
 
 import dataclasses
+from functools import lru_cache
 
 import equinox as eqx
 import jax
@@ -27,6 +28,7 @@ def floats(*values):
     return jnp.asarray(values, jnp.float32)
 
 
+@lru_cache
 def fresh(learner, tolerance=TOLERANCE):
     spec = make_spec(random_walks(asymmetric=True), learner.relabel, tolerance)
     return jax.jit(lambda key: learner.init(key, spec))(jax.random.key(0))
