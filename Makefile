@@ -15,6 +15,7 @@ slow: .venv/.installed-dev
 
 bench: .venv/.installed
 	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/collection.py
 	$(BIN)/python benchmarks/grid.py

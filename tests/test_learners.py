@@ -13,36 +13,20 @@ import numpy as np
 import optax
 import pytest
 
-from merlin.data import Dataset, Episode
+from learner_data import ASYMMETRIC, SYMMETRIC, TOLERANCE, random_walks, tiny_batch
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import with_temperature
 from merlin.learners import LEARNERS, Learner, Merlin, Policy, configure
 from merlin.loop import make_chunk
-from merlin.types import Batch
 
-SYMMETRIC = (np.array([-1.0, -1.0]), np.array([1.0, 1.0]))
-ASYMMETRIC = (np.array([-0.5, -0.2]), np.array([2.0, 0.6]))
 PROBE_UPDATES = 400
-
-
-@lru_cache
-def random_walks(asymmetric: bool = False) -> Dataset:
-    """The plane where next state = state + action, walked at random; goals are reached."""
-    rng = np.random.default_rng(7)
-    low, high = ASYMMETRIC if asymmetric else SYMMETRIC
-    episodes = []
-    for _ in range(400):
-        actions = rng.uniform(low, high, (5, 2))
-        states = rng.normal(0, 1, (1, 2)) + np.cumsum(np.vstack([np.zeros(2), actions]), 0)
-        episodes.append(Episode(states, actions, states, states[-1]))
-    return Dataset.from_episodes(episodes, action_low=low, action_high=high)
 
 
 @lru_cache
 def small(name: str) -> Learner:
     """The method with its defaults, but sized for a probe."""
-    wanted = {"hidden": (64, 64), "batch_size": 256, "learning_rate": 2e-3}
+    wanted = {"hidden": (64, 64), "batch_size": 256, "learning_rate": 2e-3, "target_keep": 0.98}
     fields = {field.name for field in dataclasses.fields(LEARNERS[name])}
     return LEARNERS[name](**{key: value for key, value in wanted.items() if key in fields})
 
@@ -54,7 +38,7 @@ def compiled(name: str):
 
 def init(name, data, seed=0):
     learner = small(name)
-    spec = make_spec(data, learner.relabel)
+    spec = make_spec(data, learner.relabel, TOLERANCE)
     return jax.jit(lambda key: learner.init(key, spec))(jax.random.key(seed))
 
 
@@ -162,23 +146,6 @@ class TestEveryLearner:
 
 
 # Merlin
-
-
-def tiny_batch(actions, **fields) -> Batch:
-    n = len(actions)
-    zeros = jnp.zeros((n, 2), jnp.float32)
-    blank = Batch(
-        observation=zeros,
-        action=jnp.asarray(actions, jnp.float32),
-        next_observation=zeros,
-        achieved_goal=zeros,
-        next_achieved_goal=zeros,
-        goal=zeros,
-        horizon=jnp.ones(n, jnp.float32),
-        first_observation=zeros,
-        relabelled=jnp.ones(n, bool),
-    )
-    return blank._replace(**fields)
 
 
 def merlin_state(seed=0, **settings):

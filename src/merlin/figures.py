@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patches import Circle, Rectangle
 
 from merlin.learners import Policy
@@ -86,6 +87,45 @@ def vector_field(
         width=0.004,
         clim=(0, np.sqrt(2)),
     )
+
+
+def value_map(axes: Axes, values: Float[np.ndarray, " points"], *, low: float) -> AxesImage:
+    """A value at every place of a square grid on the floor of a Point task, in rows from below."""
+    side = round(len(values) ** 0.5)
+    picture = axes.imshow(
+        values.reshape(side, side),
+        origin="lower",
+        extent=(-BOUND, BOUND, -BOUND, BOUND),
+        cmap="viridis",
+        vmin=low,
+        vmax=0.0,
+    )
+    axes.set_xticks([-BOUND, 0, BOUND])
+    axes.set_yticks([-BOUND, 0, BOUND])
+    return picture
+
+
+def agreement(axes: Axes, truth: Float[np.ndarray, "..."], guess: Float[np.ndarray, "..."]) -> None:
+    """How estimates are spread at every true value; those of a perfect critic lie on the line."""
+    levels = np.unique(truth)
+    spread = [guess[truth == level] for level in levels]
+    axes.boxplot(
+        spread,
+        positions=levels,
+        widths=0.5,
+        whis=(5, 95),
+        showfliers=False,
+        patch_artist=True,
+        boxprops={"facecolor": SHADE, "edgecolor": INK},
+        medianprops={"color": BLUE, "linewidth": 2},
+        manage_ticks=False,
+    )
+    axes.plot(levels, levels, "--", color=GREY, zorder=0)
+    axes.set_xlabel("true value")
+    axes.set_ylabel("learned value")
+    axes.grid(alpha=0.25)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
 
 
 def paths(axes: Axes, played: Rollout, radius: float) -> None:
