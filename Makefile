@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow bench lint format docs clean
+.PHONY: demo test slow bench bench-stitching lint format docs clean
 
 demo: .venv/.installed
 	$(BIN)/python examples/demo.py
@@ -19,6 +19,11 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/collection.py
 	$(BIN)/python benchmarks/grid.py
+	$(BIN)/python benchmarks/walls.py
+	$(BIN)/python benchmarks/reverse_models.py
+
+bench-stitching: .venv/.installed-dev
+	$(BIN)/python benchmarks/stitching.py
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """Pictures of runs and policies. Every function draws on axes that the caller made."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from merlin.tasks.rollout import Rollout
 
 INK, BLUE, GREEN, RED, GREY = "#22272e", "#2f6fb7", "#2e9e5b", "#c8443a", "#9aa3ad"
 SHADE = "#e8ebee"
+PIECES = (BLUE, "#d98324", "#7b4fa3", "#1f8a8a", RED)
+"""Colours of the pieces of a stitched trajectory, in turn."""
 
 
 def save(figure: Figure, path: Path) -> Path:
@@ -138,3 +141,23 @@ def paths(axes: Axes, played: Rollout, radius: float) -> None:
         axes.plot(*path.T, "-", color=colour, linewidth=1.2)
         axes.plot(*path.T, ".", color=colour, markersize=3)
         axes.plot(*path[0], "o", color=INK, markersize=5)
+
+
+def patchwork(
+    axes: Axes, path: Float[np.ndarray, "states 2"], switches: Sequence[int], *, label: str = ""
+) -> None:
+    """A trajectory made of pieces of others: a colour for each, a ring where it switches.
+
+    `switches` holds the step before each switch.
+    """
+    edges = [0, *(step + 1 for step in switches), len(path)]
+    for piece, (begin, end) in enumerate(itertools.pairwise(edges)):
+        colour = PIECES[piece % len(PIECES)]
+        axes.plot(*path[begin : end + 1].T, "-", color=colour, linewidth=1.2)
+        axes.plot(*path[begin:end].T, ".", color=colour, markersize=4)
+    for step in switches:
+        middle = (path[step] + path[step + 1]) / 2
+        axes.plot(*middle, "o", color=INK, markersize=11, fillstyle="none", markeredgewidth=1.4)
+    axes.plot(*path[0], "o", color=INK, markersize=5)
+    axes.plot(*path[-1], "+", color=GREEN, markersize=11, markeredgewidth=2.5)
+    axes.set_title(label, fontsize=9)

@@ -209,7 +209,7 @@ class Dynamics(eqx.Module):
         """Summed over steps, averaged over dimensions: squared error of the difference."""
         target = self.scales.difference(steps.nexts - steps.states)
         error = target - self.differences(steps.states, steps.actions)
-        return jnp.sum(jnp.mean(error**2, -1) * steps.valid)
+        return jnp.sum(jnp.where(steps.valid, jnp.mean(error**2, -1), 0.0))
 
 
 def make_dynamics(

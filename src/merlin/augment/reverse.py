@@ -171,7 +171,8 @@ class Rollouts:
         chosen = jax.random.randint(draw, (self.model_batch,), 0, len(rows.episodes))
         cut = lambda e, k: window(rows, e, steps, k, forward=self.forward)  # noqa: E731
         windows = jax.vmap(cut)(rows.episodes[chosen], jnp.stack(keys))
-        return jnp.sum(jax.vmap(model.loss)(windows)) / jnp.sum(windows.valid)
+        count = jnp.sum(windows.valid).astype(jnp.float32)
+        return jnp.sum(jax.vmap(model.loss)(windows)) / count
 
     def explained(
         self, dynamics: Dynamics, data: Dataset, episodes: Int[np.ndarray, " episodes"]
@@ -184,13 +185,13 @@ class Rollouts:
         def compare(rows: Sequences, episode: Array) -> tuple[Array, Array]:
             seen = window(rows, episode, steps, jax.random.key(0), forward=self.forward)
             target = dynamics.scales.difference(seen.nexts - seen.states)
-            valid = seen.valid[:, None]
+            valid = seen.valid[:, None].astype(jnp.float32)
             error = target - dynamics.differences(seen.states, seen.actions)
             sums = jnp.stack([(error**2 * valid).sum(0), (target * valid).sum(0)])
             return jnp.concatenate([sums, (target**2 * valid).sum(0)[None]]), valid.sum()
 
         sums, counts = zip(*(compare(rows, episode) for episode in rows.episodes), strict=True)
-        count = float(sum(int(n) for n in counts))
+        count = float(sum(counts))
         error, total, square = np.sum([np.asarray(s, np.float64) for s in sums], 0) / count
         variance = square - total**2
         moving = variance > 1e-8  # of a deviation of 1: the others never change
