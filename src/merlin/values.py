@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from merlin.nets import MLP
 
@@ -50,6 +50,6 @@ def td_target(
     return possible(reward + discount * next_value, discount)
 
 
-def polyak(slow: Tree, fast: Tree, keep: float) -> Tree:
+def polyak(slow: Tree, fast: Tree, keep: ArrayLike) -> Tree:
     """Move a slow copy of a network towards it; `keep` is the share that stays."""
     return jax.tree.map(lambda old, new: keep * old + (1.0 - keep) * new, slow, fast)

@@ -26,7 +26,7 @@ class Bench:
       merlin bench paper --dry-run
     """
 
-    grid: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    grid: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GRID")]
     """Name of the grid."""
     out: Path | None = None
     """Folder of the rows; several grids may share one."""
