@@ -188,11 +188,11 @@ def test_wgcsl_update_by_hand(slow, advantage):
 
 def test_chaining_shuffles_the_goals_of_half_of_the_rows():
     goal = jnp.arange(40.0)[:, None] * jnp.ones(2)
-    swapped, chained = chain(goal, 0.5, jax.random.key(0))
+    swapped, chained = chain(goal, 0.5)
     np.testing.assert_array_equal(chained, np.arange(40) >= 20)
     np.testing.assert_array_equal(swapped[:20], goal[:20])
     np.testing.assert_array_equal(np.sort(swapped[20:, 0]), goal[20:, 0])
-    assert (swapped[20:] != goal[20:]).mean() > 0.8
+    assert (swapped[20:] != goal[20:]).all()
     np.testing.assert_array_equal(swapped[:, 0], swapped[:, 1])
 
 
@@ -234,13 +234,8 @@ def test_both_states_of_a_chained_row_have_the_new_goal(released):
     )
     state = critic_of_goals(learner, -1.0)
     goal = jnp.asarray([[1.0, 0.0], [3.0, 0.0]])
-    swaps = (
-        key
-        for key in range(9)
-        if chain(goal, 1.0, jax.random.split(jax.random.key(key))[0])[0][0, 0] == 3
-    )
     batch = tiny_batch(np.zeros((2, 2)), goal=goal, horizon=floats(5, 5))
-    _, metrics = jax.jit(learner.update)(state, batch, jax.random.key(next(swaps)))
+    _, metrics = jax.jit(learner.update)(state, batch, jax.random.key(0))
     errors = (0.98, 2.94) if released else (0.94, 0.98)
     np.testing.assert_allclose(metrics["critic_loss"], np.mean(np.square(errors)), rtol=1e-4)
 
