@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import merlin
-from conftest import SCHEDULE
 from learner_data import TOLERANCE, random_walks, tiny_batch
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
@@ -421,11 +420,10 @@ def test_gofar_needs_desired_goals_or_hindsight():
 def test_every_method_resumes_exactly(name, point_data, tmp_path):
     """From a checkpoint on disk, with everything that its updates depend on."""
     known = {field.name for field in dataclasses.fields(LEARNERS[name])}
-    sizes = {"hidden": (16, 16), "batch_size": 32}
-    learner = LEARNERS[name](**{key: size for key, size in sizes.items() if key in known})
-    options = {**SCHEDULE, "eval_episodes": 2, "final_episodes": 2}
-    merlin.train(learner, point_data, updates=40, out=tmp_path / "whole", **options)
-    merlin.train(learner, point_data, updates=20, out=tmp_path / "parts", **options)
-    merlin.train(learner, point_data, updates=40, out=tmp_path / "parts", resume=True, **options)
+    wanted = {"hidden": (16, 16), "batch_size": 32, "tolerance": 1.0}
+    learner = LEARNERS[name](**{key: value for key, value in wanted.items() if key in known})
+    data = dataclasses.replace(point_data, task=None)  # nothing to play in: that is tested already
+    for run, updates in (("whole", 40), ("parts", 20), ("parts", 40)):
+        merlin.train(learner, data, updates=updates, out=tmp_path / run, resume=run == "parts")
     whole, parts = (tmp_path / run / "seed-0/policy.safetensors" for run in ("whole", "parts"))
     assert whole.read_bytes() == parts.read_bytes()
