@@ -7,37 +7,16 @@ between the methods, so that a noisy neighbour slows all of them. Prints one JSO
 import json
 import statistics
 import time
-from collections.abc import Callable
 
-import jax
-
-from merlin.data import Dataset
-from merlin.data.relabel import make_spec
 from merlin.learners import LEARNERS, configure
-from merlin.loop import compiled_chunk
-from throughput import fetch_push_shaped
+from throughput import fetch_push_shaped, training
 
-UPDATES, ROUNDS, TOLERANCE = 50, 9, 0.05
-
-
-def training(name: str, data: Dataset) -> Callable[[], None]:
-    """`UPDATES` updates of a method."""
-    learner = configure(name)
-    state = learner.init(jax.random.key(0), make_spec(data, learner.relabel, TOLERANCE))
-    trajectories, key = data.on_device(), jax.random.key(1)
-    chunk = compiled_chunk(learner, together=False)
-
-    def run() -> None:
-        nonlocal state
-        state, metrics = chunk(state, trajectories, key, 0, UPDATES)
-        jax.block_until_ready(metrics)
-
-    return run
+UPDATES, ROUNDS = 50, 9
 
 
 def main() -> None:
     data = fetch_push_shaped()
-    contenders = {name: training(name, data) for name in LEARNERS}
+    contenders = {name: training(configure(name), data, UPDATES) for name in LEARNERS}
     for run in contenders.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in contenders}

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import merlin
-from conftest import SCHEDULE
 from learner_data import TOLERANCE, random_walks, tiny_batch
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
@@ -188,11 +187,11 @@ def test_wgcsl_update_by_hand(slow, advantage):
 
 def test_chaining_shuffles_the_goals_of_half_of_the_rows():
     goal = jnp.arange(40.0)[:, None] * jnp.ones(2)
-    swapped, chained = chain(goal, 0.5, jax.random.key(0))
+    swapped, chained = chain(goal, 0.5)
     np.testing.assert_array_equal(chained, np.arange(40) >= 20)
     np.testing.assert_array_equal(swapped[:20], goal[:20])
     np.testing.assert_array_equal(np.sort(swapped[20:, 0]), goal[20:, 0])
-    assert (swapped[20:] != goal[20:]).mean() > 0.8
+    assert (swapped[20:] != goal[20:]).all()
     np.testing.assert_array_equal(swapped[:, 0], swapped[:, 1])
 
 
@@ -234,13 +233,8 @@ def test_both_states_of_a_chained_row_have_the_new_goal(released):
     )
     state = critic_of_goals(learner, -1.0)
     goal = jnp.asarray([[1.0, 0.0], [3.0, 0.0]])
-    swaps = (
-        key
-        for key in range(9)
-        if chain(goal, 1.0, jax.random.split(jax.random.key(key))[0])[0][0, 0] == 3
-    )
     batch = tiny_batch(np.zeros((2, 2)), goal=goal, horizon=floats(5, 5))
-    _, metrics = jax.jit(learner.update)(state, batch, jax.random.key(next(swaps)))
+    _, metrics = jax.jit(learner.update)(state, batch, jax.random.key(0))
     errors = (0.98, 2.94) if released else (0.94, 0.98)
     np.testing.assert_allclose(metrics["critic_loss"], np.mean(np.square(errors)), rtol=1e-4)
 
@@ -426,11 +420,10 @@ def test_gofar_needs_desired_goals_or_hindsight():
 def test_every_method_resumes_exactly(name, point_data, tmp_path):
     """From a checkpoint on disk, with everything that its updates depend on."""
     known = {field.name for field in dataclasses.fields(LEARNERS[name])}
-    sizes = {"hidden": (16, 16), "batch_size": 32}
-    learner = LEARNERS[name](**{key: size for key, size in sizes.items() if key in known})
-    options = {**SCHEDULE, "eval_episodes": 2, "final_episodes": 2}
-    merlin.train(learner, point_data, updates=40, out=tmp_path / "whole", **options)
-    merlin.train(learner, point_data, updates=20, out=tmp_path / "parts", **options)
-    merlin.train(learner, point_data, updates=40, out=tmp_path / "parts", resume=True, **options)
+    wanted = {"hidden": (16, 16), "batch_size": 32, "tolerance": 1.0}
+    learner = LEARNERS[name](**{key: value for key, value in wanted.items() if key in known})
+    data = dataclasses.replace(point_data, task=None)  # nothing to play in: that is tested already
+    for run, updates in (("whole", 40), ("parts", 20), ("parts", 40)):
+        merlin.train(learner, data, updates=updates, out=tmp_path / run, resume=run == "parts")
     whole, parts = (tmp_path / run / "seed-0/policy.safetensors" for run in ("whole", "parts"))
     assert whole.read_bytes() == parts.read_bytes()
