@@ -316,6 +316,17 @@ def test_too_few_full_walks_are_said_so():
         Stitch().stitch(data, embeddings, seed=0)
 
 
+def test_fewer_than_wanted_are_kept_and_said_so(capsys):
+    # Of the two walks, that from episode 0 always meets a first state, that from 1 never.
+    embeddings = unit([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 2.001, 4.0, 4.5, 5.0])
+    data = episodes_of(np.zeros((5, 2)), np.zeros((5, 2)))
+    stitch = Stitch(trajectories=40, attempts=1)
+    walks, report = stitch.stitch(data, embeddings, seed=0, quiet=False)
+    assert 0 < report["trajectories"] == len(walks.rows) < report["wanted"] == 40
+    assert report["dropped"] == 1 - len(walks.rows) / 40
+    assert f"only {len(walks.rows)} of 40 new trajectories" in capsys.readouterr().err
+
+
 def test_one_episode_cannot_be_stitched():
     data = episodes_of(np.zeros((5, 2)))
     with pytest.raises(MerlinError, match="at least two episodes"):

@@ -1,5 +1,6 @@
 """What an augmentation is: a frozen dataclass of hyperparameters, from a dataset to new data."""
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -41,6 +42,13 @@ class Augmentation(Protocol):
 def how_many(asked: int | None, data: Dataset) -> int:
     """As many new trajectories as there are old ones, within reason."""
     return min(len(data), MOST_TRAJECTORIES) if asked is None else asked
+
+
+def say_if_fewer(made: int, wanted: int, tried: int, *, advice: str, quiet: bool) -> None:
+    """Tell whoever watches that attempts ran out before there were enough."""
+    if made < wanted and not quiet:
+        message = f"only {made} of {wanted} new trajectories came of {tried} attempts; {advice}"
+        print(message, file=sys.stderr)
 
 
 def require_vectors(data: Dataset, who: str) -> None:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from merlin.augment.base import Augmented, Phi, find_phi, how_many, require_vectors
+from merlin.augment.base import Augmented, Phi, find_phi, how_many, require_vectors, say_if_fewer
 from merlin.augment.fitting import fit, updates_of
 from merlin.augment.models import (
     WINDOW,
@@ -237,6 +237,8 @@ class Rollouts:
                 f"rollouts: all {tried} left the range of the data; train the model for more "
                 "model_epochs, allow a larger margin, or augment by stitching."
             )
+        advice = "train for more model_epochs, or allow more attempts or a larger margin."
+        say_if_fewer(kept, wanted, tried, advice=advice, quiet=quiet)
         report = {
             "trajectories": kept,
             "wanted": wanted,

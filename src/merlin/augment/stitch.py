@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
-from merlin.augment.base import Augmented, Phi, how_many, require_vectors
+from merlin.augment.base import Augmented, Phi, how_many, require_vectors, say_if_fewer
 from merlin.augment.encoder import train_encoder
 from merlin.augment.fitting import updates_of
 from merlin.data.dataset import Dataset
@@ -304,6 +304,8 @@ class Stitch:
                 f"stitching: none of {tried} walks came to its full length before it met the end "
                 "of an episode; raise the threshold, or set threshold=auto."
             )
+        advice = "raise the threshold or the number of attempts for more."
+        say_if_fewer(walked, wanted, tried, advice=advice, quiet=quiet)
         kept = _join(made, wanted)
         return kept, {
             "trajectories": len(kept.rows),
