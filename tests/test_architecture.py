@@ -25,6 +25,8 @@ LAYERS = [
     "merlin",
     "merlin.data",
     "merlin.nets",
+    "merlin.unet",
+    "merlin.transformer",
     "merlin.diffusion",
     "merlin.augment",
     "merlin.experts",

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.types import Moments
 
@@ -80,6 +80,29 @@ class Normaliser(eqx.Module):
         return jnp.clip((x - self.mean) * self.scale, -5.0, 5.0)
 
 
+class ActionRange(eqx.Module):
+    """Actions between their bounds as numbers from -1 to 1, and back."""
+
+    centre: Float[Array, " action"]
+    scale: Float[Array, " action"]
+
+    def __init__(self, low: Float[np.ndarray, " action"], high: Float[np.ndarray, " action"]):
+        self.centre, self.scale = jnp.asarray((high + low) / 2), jnp.asarray((high - low) / 2)
+
+    def to_unit(self, action: Float[Array, "*batch action"]) -> Float[Array, "*batch action"]:
+        return (action - self.centre) / self.scale
+
+    def from_unit(self, unit: Float[Array, "*batch action"]) -> Float[Array, "*batch action"]:
+        return self.centre + self.scale * jnp.clip(unit, -1.0, 1.0)
+
+
+def mish(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """x tanh(softplus(x)), with one exponential instead of three transcendental functions."""
+    e = jnp.exp(jnp.minimum(x, 20.0))
+    n = e * (e + 2.0)
+    return x * (n / (n + 2.0))
+
+
 def horizon_embedding(
     horizon: Float[Array, ""], max_period: float, dim: int = 32
 ) -> Float[Array, " dim"]:
@@ -106,3 +129,8 @@ def clip_by_norm(gradient: Tree, limit: float) -> tuple[Tree, Float[Array, ""]]:
     norm = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)))
     scale = jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-12))
     return jax.tree.map(lambda leaf: leaf * scale, gradient), norm
+
+
+def moving_average(average: Tree, new: Tree, share: ArrayLike) -> Tree:
+    """The average, moved towards the new values by a share."""
+    return jax.tree.map(lambda old, now: old + share * (now - old), average, new)
