@@ -20,7 +20,7 @@ Everything is unbatched: callers vmap.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,8 @@ Predict = Callable[[Array, Array], Array]
 Denoise = Callable[[Array, Array], Array]
 """From a noisy sample and its sigma to the clean sample."""
 
+Numbers = Float[np.ndarray, " steps"] | Float[Array, " steps"]
+
 
 class Chain(NamedTuple):
     """A forward process in N steps, and its posterior towards the clean sample.
@@ -40,11 +42,11 @@ class Chain(NamedTuple):
     `clean_weight` x + `noisy_weight` x_k with the deviation `deviation`.
     """
 
-    signal: Float[np.ndarray, " steps"]
-    noise: Float[np.ndarray, " steps"]
-    clean_weight: Float[np.ndarray, " steps"]
-    noisy_weight: Float[np.ndarray, " steps"]
-    deviation: Float[np.ndarray, " steps"]
+    signal: Numbers
+    noise: Numbers
+    clean_weight: Numbers
+    noisy_weight: Numbers
+    deviation: Numbers
 
     @property
     def steps(self) -> int:
@@ -189,7 +191,7 @@ def ddpm(
     x = impose(temperature * jax.random.normal(first_key, shape))
     fresh = temperature * jax.random.normal(step_key, (chain.steps, *shape))
 
-    def body(x: Array, inputs: tuple[Array, Array, Chain]) -> tuple[Array, None]:
+    def body(x: Array, inputs: tuple[Array, Array, Any]) -> tuple[Array, None]:
         step, noise, at = inputs
         clean = jnp.clip((x - at.noise * predict(x, step)) / at.signal, -limit, limit)
         x = at.clean_weight * clean + at.noisy_weight * x + at.deviation * noise

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from merlin.types import Moments
 
@@ -134,3 +134,14 @@ def clip_by_norm(gradient: Tree, limit: float) -> tuple[Tree, Float[Array, ""]]:
 def moving_average(average: Tree, new: Tree, share: ArrayLike) -> Tree:
     """The average, moved towards the new values by a share."""
     return jax.tree.map(lambda old, now: old + share * (now - old), average, new)
+
+
+def late_average(
+    average: Tree, new: Tree, step: Int[Array, ""], *, decay: float, every: int, start: int
+) -> Tree:
+    """An average that copies until update `start` and then moves every so many updates.
+
+    What is averaged early is mostly the random beginning.
+    """
+    moved = jnp.where(step % every == 0, 1.0 - decay, 0.0)
+    return moving_average(average, new, jnp.where(step < start, 1.0, moved))

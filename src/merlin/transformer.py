@@ -80,7 +80,7 @@ class Transformer(eqx.Module):
         """With a key (in training) attention is dropped at random."""
         count = len(tokens)
         # A token that is not there still sees itself, or its softmax would have nothing to share.
-        visible = (np.tri(count, dtype=bool) & present) | np.eye(count, dtype=bool)
+        visible = (jnp.tri(count, dtype=bool) & present) | jnp.eye(count, dtype=bool)
         keys = [None] * len(self.blocks) if key is None else jax.random.split(key, len(self.blocks))
         for block, block_key in zip(self.blocks, keys, strict=True):
             tokens = block(tokens, visible, self.dropout, block_key)

@@ -40,7 +40,7 @@ class Conv(eqx.Module):
 
 
 class Upsample(eqx.Module):
-    """A transposed convolution of kernel 4 and stride 2: each half of the outputs sees two inputs."""
+    """A transposed convolution of kernel 4 and stride 2: every output sees two inputs."""
 
     even: Linear
     odd: Linear
@@ -137,9 +137,7 @@ class UNet(eqx.Module):
                 # The coarsest level is where the way down ends.
                 Conv(outputs, outputs, 3, stride=2, key=next(keys)) if level else None,
             )
-            for level, (inputs, outputs) in zip(
-                reversed(range(len(pairs))), pairs, strict=True
-            )
+            for level, (inputs, outputs) in zip(reversed(range(len(pairs))), pairs, strict=True)
         )
         self.middle = (block(widths[-1], widths[-1]), block(widths[-1], widths[-1]))
         self.up = tuple(

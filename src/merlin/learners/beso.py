@@ -139,9 +139,10 @@ class BesoPolicy(eqx.Module):
 
     def begin(self) -> Window:
         """The memory of an episode that has not begun."""
-        sizes = self.observation_normaliser.mean.shape, self.actions.centre.shape
         return Window(
-            *(jnp.zeros((self.window, *size)) for size in sizes), jnp.zeros(self.window, bool)
+            observations=jnp.zeros((self.window, len(self.observation_normaliser.mean))),
+            actions=jnp.zeros((self.window, len(self.actions.centre))),
+            valid=jnp.zeros(self.window, bool),
         )
 
     def step(
@@ -157,7 +158,7 @@ class BesoPolicy(eqx.Module):
         now = self.observation_normaliser(jnp.asarray(observation))
         wanted = self.goal_normaliser(jnp.asarray(goal))
         blank = jnp.zeros_like(self.actions.centre)
-        seen = Window(*(_push(*pair) for pair in zip(memory, (now, blank, True), strict=True)))
+        seen = jax.tree.map(_push, memory, Window(now, blank, jnp.array(True)))
         denoise = self.denoiser(seen, wanted)
         unit = ddim_sigmas(
             denoise, jnp.asarray(self.sigmas), key, blank.shape, temperature=self.temperature
@@ -190,8 +191,8 @@ class BesoPolicy(eqx.Module):
         return self.step(self.begin(), observation, goal, horizon, key)[0]
 
 
-def _push(rows: Array, row: ArrayLike) -> Array:
-    return jnp.concatenate([rows[1:], jnp.asarray(row, rows.dtype)[None]])
+def _push(rows: Array, row: Array) -> Array:
+    return jnp.concatenate([rows[1:], row[None]])
 
 
 class BesoState(eqx.Module):
@@ -254,9 +255,7 @@ class Beso:
         if not self.hidden or min(self.hidden) < 1:
             raise MerlinError("hidden: sizes start at 1.")
         if self.width % self.heads:
-            raise MerlinError(
-                f"heads: {self.heads} do not divide a width of {self.width} equally."
-            )
+            raise MerlinError(f"heads: {self.heads} do not divide a width of {self.width} equally.")
         if not 0 < self.sigma_min < self.sigma_max < math.inf or not self.sigma_data > 0:
             raise MerlinError(
                 "sigma_min, sigma_max, sigma_data: are positive, and the first is the smallest."
