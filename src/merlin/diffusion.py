@@ -80,14 +80,14 @@ def make_chain(betas: np.ndarray) -> Chain:
     return Chain(*(column.astype(np.float32) for column in columns))
 
 
-def exponential_sigmas(steps: int, low: float, high: float) -> Float[np.ndarray, " steps+1"]:
+def exponential_sigmas(steps: int, low: float, high: float) -> Float[np.ndarray, " sigmas"]:
     """From high to low in equal ratios, then 0."""
     return np.append(np.geomspace(high, low, steps), 0.0).astype(np.float32)
 
 
 def karras_sigmas(
     steps: int, low: float, high: float, rho: float = 7.0
-) -> Float[np.ndarray, " steps+1"]:
+) -> Float[np.ndarray, " sigmas"]:
     """From high to low in equal steps of sigma^(1 / rho), then 0."""
     ramp = np.linspace(high ** (1 / rho), low ** (1 / rho), steps) ** rho
     return np.append(ramp, 0.0).astype(np.float32)
@@ -233,7 +233,7 @@ def ddim(
 
 def ddim_sigmas(
     denoise: Denoise,
-    sigmas: Float[Array, " steps+1"],
+    sigmas: Float[Array, " sigmas"],
     key: PRNGKeyArray,
     shape: tuple[int, ...],
     *,

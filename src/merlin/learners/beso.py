@@ -76,7 +76,7 @@ class ScoreTransformer(eqx.Module):
     goal: Linear
     observation: Linear
     action: Linear
-    positions: Float[Array, "window+1 width"]
+    positions: Float[Array, "positions width"]
     body: Transformer
     out: Linear
 
@@ -232,6 +232,7 @@ class Beso:
         "small": {
             "backbone": "mlp",
             "window": 1,
+            "guidance": 3.0,
             "learning_rate": 1e-3,
             "decay_updates": 10_000,
             "batch_size": 512,
