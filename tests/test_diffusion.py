@@ -64,9 +64,7 @@ def test_sigmas_of_beso():
     np.testing.assert_allclose(
         exponential_sigmas(3, 0.005, 1.0), [1, 0.0707107, 0.005, 0], rtol=1e-5
     )
-    np.testing.assert_allclose(
-        exponential_sigmas(3, 0.05, 1.0), [1, 0.2236068, 0.05, 0], rtol=1e-5
-    )
+    np.testing.assert_allclose(exponential_sigmas(3, 0.05, 1.0), [1, 0.2236068, 0.05, 0], rtol=1e-5)
     np.testing.assert_allclose(exponential_sigmas(1, 0.05, 1.0), [1, 0])
 
 
