@@ -1,7 +1,8 @@
 """Time per update and per action of the diffusion methods against Merlin, measured in one run.
 
 FetchPush shapes (observation 25, action 4, goal 3) and the sizes of the releases; each method
-trains with its own batch size. A call acts for 1 state or for 100 at once, jitted, as the evaluation does.
+trains with its own batch size. A call acts for 1 state or for 100 at once, jitted, as the
+evaluation does.
 Rounds go from method to method, so that a noisy neighbour slows all of them.
 
 Decision Diffuser with 200 denoising steps takes minutes for a batch of 100 on a CPU. Its time is

@@ -15,7 +15,7 @@ from merlin.errors import MerlinError
 from merlin.evaluation import play
 from merlin.learners import GDQL, Beso, DecisionDiffuser, PolicyWithMemory
 from merlin.learners.gdql import reward, td_target
-from merlin.nets import ActionRange, late_average, mish, moving_average
+from merlin.nets import ActionRange, Linear, late_average, mish, moving_average, randomise
 from merlin.runs import load_policy, save_policy
 from merlin.transformer import Transformer
 from merlin.types import Window
@@ -82,6 +82,16 @@ def test_action_range_there_and_back():
     np.testing.assert_allclose(actions.from_unit(floats(9.0, -9.0)), [1.5, -2.0])
 
 
+def test_many_layers_start_as_one_does():
+    """Uniform within one over the root of the inputs, and no two alike."""
+    wide, tall = randomise((Linear(100, 50), Linear(4, 50), jnp.ones(3)), jax.random.key(0))[:2]
+    assert 0.099 < float(abs(wide.weight).max()) <= 0.1
+    assert 0.48 < float(abs(tall.weight).max()) <= 0.5
+    assert float(abs(wide.bias).max()) <= 0.1
+    assert abs(float(wide.weight.mean())) < 0.003
+    assert len(np.unique(wide.weight)) > 4900
+
+
 def test_averages():
     np.testing.assert_allclose(moving_average(floats(1.0), floats(3.0), 0.25), [1.5])
     average = lambda step: late_average(  # noqa: E731
@@ -94,7 +104,7 @@ def test_averages():
 def test_convolution_is_xlas(rng):
     x = jnp.asarray(rng.normal(size=(8, 3)), jnp.float32)
     for kernel, stride in ((5, 1), (3, 2), (1, 1)):
-        conv = Conv(3, 4, kernel, stride=stride, key=jax.random.key(0))
+        conv = randomise(Conv(3, 4, kernel, stride=stride), jax.random.key(0))
         weight = conv.linear.weight.reshape(kernel, 3, 4)
         expected = jax.lax.conv_general_dilated(
             x[None],
@@ -109,7 +119,7 @@ def test_convolution_is_xlas(rng):
 def test_upsampling_is_a_transposed_convolution(rng):
     """Inputs spread out by zeros, then a convolution with kernel 4."""
     x = jnp.asarray(rng.normal(size=(5, 2)), jnp.float32)
-    up = Upsample(2, key=jax.random.key(0))
+    up = randomise(Upsample(2), jax.random.key(0))
     even, odd = (layer.weight.reshape(2, 2, 2) for layer in (up.even, up.odd))
     # Output 2i sees inputs i - 1 and i, output 2i + 1 sees i and i + 1.
     weight = jnp.stack([even[0], odd[0], even[1], odd[1]])
@@ -128,7 +138,7 @@ def test_group_norm_is_equinoxs(rng):
 
 @pytest.mark.parametrize("length", [2, 5, 8, 13])
 def test_unet_takes_any_length_and_hears_its_embedding(length, rng):
-    net = UNet(3, 4, channels=8, multipliers=(1, 2, 2), key=jax.random.key(0))
+    net = randomise(UNet(3, 4, channels=8, multipliers=(1, 2, 2)), jax.random.key(0))
     x = jnp.asarray(rng.normal(size=(length, 3)), jnp.float32)
     call = eqx.filter_jit(net)
     found = call(x, jnp.zeros(4))
@@ -321,8 +331,9 @@ def test_values_push_the_policy():
     unit = state.policy.actions.to_unit(batch.action)
 
     def slope(eta):
+        noise = jax.random.normal(jax.random.key(1), (8, 5, 2))
         loss = lambda net: dataclasses.replace(learner, eta=eta).actor_loss(  # noqa: E731
-            net, (Steep(), Steep()), inputs, unit, jax.random.key(0)
+            net, (Steep(), Steep()), inputs, unit, noise, noise[:, 0], jax.random.key(0)
         )[0]
         return jax.jit(jax.grad(loss))(state.policy.net).net.layers[-1].bias
 

@@ -70,8 +70,8 @@ def test_sigmas_of_beso():
 
 def test_sigmas_of_karras():
     """With rho = 1 the ramp is a line; with rho = 2 its root is."""
-    np.testing.assert_allclose(karras_sigmas(3, 1.0, 3.0, rho=1), [3, 2, 1, 0], rtol=1e-6)
-    np.testing.assert_allclose(karras_sigmas(3, 1.0, 9.0, rho=2), [9, 4, 1, 0], rtol=1e-6)
+    np.testing.assert_allclose(karras_sigmas(3, 1.0, 3.0, rho=1.0), [3, 2, 1, 0], rtol=1e-6)
+    np.testing.assert_allclose(karras_sigmas(3, 1.0, 9.0, rho=2.0), [9, 4, 1, 0], rtol=1e-6)
     found = karras_sigmas(10, 0.002, 80.0)
     assert found[0] == pytest.approx(80, rel=1e-5)
     assert found[-2] == pytest.approx(0.002, rel=1e-4)
@@ -181,16 +181,17 @@ def noise_of_a_gaussian(chain):
     return predict
 
 
-def samples(sampler, count=20_000):
-    keys = jax.random.split(jax.random.key(0), count)
-    return np.asarray(jax.jit(jax.vmap(sampler))(keys))[:, 0]
+def samples(sampler, *steps, count=20_000):
+    noise = jnp.asarray(np.random.default_rng(0).normal(size=(count, *steps, 1)), jnp.float32)
+    return np.asarray(jax.jit(jax.vmap(sampler))(noise))[:, 0]
 
 
 def test_ddpm_samples_a_gaussian():
-    chain = make_chain(cosine_betas(200))
-    found = samples(lambda key: ddpm(noise_of_a_gaussian(chain), chain, key, (1,)))
-    assert found.mean() == pytest.approx(MEAN, abs=0.01)
-    assert found.std() == pytest.approx(STD, rel=0.02)
+    """In the limit of many steps; with few of them the posterior's noise is a little too small."""
+    chain = make_chain(cosine_betas(1000))
+    found = samples(lambda noise: ddpm(noise_of_a_gaussian(chain), chain, noise), 1000, count=5000)
+    assert found.mean() == pytest.approx(MEAN, abs=0.02)
+    assert found.std() == pytest.approx(STD, rel=0.03)
     assert stats.kstest(found[:2000], stats.norm(MEAN, STD).cdf).pvalue > 1e-3
 
 
@@ -210,7 +211,7 @@ def test_ddpm_of_few_steps_is_its_own_recursion(temperature):
         variance *= (clean * slope + noisy) ** 2
         variance += (temperature * float(chain.deviation[k])) ** 2
     predict = noise_of_a_gaussian(chain)
-    found = samples(lambda key: ddpm(predict, chain, key, (1,), temperature=temperature))
+    found = samples(lambda noise: ddpm(predict, chain, noise, temperature=temperature), 5)
     assert found.mean() == pytest.approx(mean, abs=0.01)
     assert found.std() == pytest.approx(np.sqrt(variance), rel=0.03, abs=1e-5)
 
@@ -219,13 +220,10 @@ def test_ddpm_of_few_steps_is_its_own_recursion(temperature):
 def test_ddim_samples_a_gaussian_without_noise_of_its_own(steps):
     chain = make_chain(cosine_betas(200))
     predict = noise_of_a_gaussian(chain)
-    draw = lambda key: ddim(predict, chain, key, (1,), steps=steps)  # noqa: E731
-    found = samples(draw)
+    found = samples(lambda noise: ddim(predict, chain, noise, steps=steps))
     assert found.mean() == pytest.approx(MEAN, abs=0.02)
     assert found.std() == pytest.approx(STD, rel=0.05)
-    cold = samples(
-        lambda key: ddim(predict, chain, key, (1,), steps=steps, temperature=0.0), count=3
-    )
+    cold = samples(lambda noise: ddim(predict, chain, noise, steps=steps, temperature=0.0), count=3)
     assert np.ptp(cold) == 0.0
 
 
@@ -234,21 +232,25 @@ def test_ddim_in_sigmas_samples_a_gaussian():
         return (STD**2 * x + sigma**2 * MEAN) / (STD**2 + sigma**2)
 
     sigmas = jnp.asarray(karras_sigmas(200, 0.002, 80.0))
-    found = samples(lambda key: ddim_sigmas(denoise, sigmas, key, (1,)))
+    found = samples(lambda noise: ddim_sigmas(denoise, sigmas, noise))
     assert found.mean() == pytest.approx(MEAN, abs=0.02)
     assert found.std() == pytest.approx(STD, rel=0.05)
 
 
 def test_one_step_of_ddim_in_sigmas_is_the_denoiser():
     sigmas = jnp.asarray(exponential_sigmas(1, 0.1, 2.0))
-    found = ddim_sigmas(lambda x, sigma: 0 * x + sigma, sigmas, jax.random.key(0), (3,))
+    found = ddim_sigmas(lambda x, sigma: 0 * x + sigma, sigmas, jnp.ones(3))
     np.testing.assert_allclose(found, [2.0, 2.0, 2.0])
 
 
-@pytest.mark.parametrize("sampler", [ddpm, lambda *a, **k: ddim(*a, steps=4, **k)])
-def test_limits_and_what_is_known_are_kept(sampler):
+@pytest.mark.parametrize("stochastic", [True, False])
+def test_limits_and_what_is_known_are_kept(stochastic):
     chain = make_chain(cosine_betas(10))
     far = lambda x, step: jnp.full_like(x, -50.0)  # noqa: E731
     known = lambda x: x.at[0].set(0.25)  # noqa: E731
-    found = sampler(far, chain, jax.random.key(0), (4,), limit=1.0, impose=known)
+    options = {"limit": 1.0, "impose": known}
+    if stochastic:
+        found = ddpm(far, chain, jnp.ones((10, 4)), **options)
+    else:
+        found = ddim(far, chain, jnp.ones(4), steps=4, **options)
     np.testing.assert_allclose(found, [0.25, 1.0, 1.0, 1.0], atol=1e-5)

@@ -16,7 +16,8 @@ Models", 2022) noise of deviation sigma is added, x + sigma epsilon, and a denoi
 clean sample. D is a network between scalings that keep what goes in and what is learned at unit
 variance for every sigma (`precondition`).
 
-Everything is unbatched: callers vmap.
+Everything is unbatched: callers vmap. Samplers are given their noise, so that a caller can draw all
+of it at once.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 Predict = Callable[[Array, Array], Array]
 """From a noisy sample and its step to the noise in it."""
@@ -175,50 +176,47 @@ def _unchanged(x: Array) -> Array:
 def ddpm(
     predict: Predict,
     chain: Chain,
-    key: PRNGKeyArray,
-    shape: tuple[int, ...],
+    noise: Float[Array, "steps *shape"],
     *,
     temperature: float = 1.0,
     limit: float = np.inf,
     impose: Callable[[Array], Array] = _unchanged,
-) -> Float[Array, "..."]:
-    """Sample by the posterior of every step, its noise scaled by the temperature.
+) -> Float[Array, "*shape"]:
+    """Sample by the posterior of every step, from as many rows of standard noise, scaled by the
+    temperature: one to begin with and one after each step but the last.
 
     A clean sample is taken to be within +-`limit`; `impose` puts in what is known of the sample
     before each prediction and at the end.
     """
-    first_key, step_key = jax.random.split(key)
-    x = impose(temperature * jax.random.normal(first_key, shape))
-    fresh = temperature * jax.random.normal(step_key, (chain.steps, *shape))
+    noise = temperature * noise
+    fresh = jnp.concatenate([noise[1:], jnp.zeros_like(noise[:1])])
 
     def body(x: Array, inputs: tuple[Array, Array, Any]) -> tuple[Array, None]:
-        step, noise, at = inputs
+        step, fresh, at = inputs
         clean = jnp.clip((x - at.noise * predict(x, step)) / at.signal, -limit, limit)
-        x = at.clean_weight * clean + at.noisy_weight * x + at.deviation * noise
+        x = at.clean_weight * clean + at.noisy_weight * x + at.deviation * fresh
         return impose(x), None
 
     backwards = Chain(*(jnp.asarray(column[::-1]) for column in chain))
     steps = jnp.arange(chain.steps - 1, -1, -1)
-    return jax.lax.scan(body, x, (steps, fresh, backwards))[0]
+    return jax.lax.scan(body, impose(noise[0]), (steps, fresh, backwards))[0]
 
 
 def ddim(
     predict: Predict,
     chain: Chain,
-    key: PRNGKeyArray,
-    shape: tuple[int, ...],
+    noise: Float[Array, "*shape"],
     *,
     steps: int,
     temperature: float = 1.0,
     limit: float = np.inf,
     impose: Callable[[Array], Array] = _unchanged,
-) -> Float[Array, "..."]:
+) -> Float[Array, "*shape"]:
     """Sample in `steps` of the chain's steps, evenly spread, without noise after the first."""
     visited = np.linspace(chain.steps - 1, 0, steps).round().astype(np.int32)
     following = np.append(visited[1:], -1)
     signal_after = np.where(following < 0, 1, chain.signal[following]).astype(np.float32)
     noise_after = np.where(following < 0, 0, chain.noise[following]).astype(np.float32)
-    x = impose(temperature * jax.random.normal(key, shape))
 
     def body(x: Array, inputs: tuple[Array, ...]) -> tuple[Array, None]:
         step, signal, noise, signal_next, noise_next = inputs
@@ -228,25 +226,25 @@ def ddim(
         return impose(signal_next * clean + noise_next * rest), None
 
     columns = (visited, chain.signal[visited], chain.noise[visited], signal_after, noise_after)
-    return jax.lax.scan(body, x, tuple(map(jnp.asarray, columns)))[0]
+    start = impose(temperature * noise)
+    return jax.lax.scan(body, start, tuple(map(jnp.asarray, columns)))[0]
 
 
 def ddim_sigmas(
     denoise: Denoise,
     sigmas: Float[Array, " sigmas"],
-    key: PRNGKeyArray,
-    shape: tuple[int, ...],
+    noise: Float[Array, "*shape"],
     *,
     temperature: float = 1.0,
-) -> Float[Array, "..."]:
+) -> Float[Array, "*shape"]:
     """The same in continuous noise: at each sigma go the share 1 - next / sigma of the way to D.
 
     This is the exact solution of the probability-flow equation while D stays what it is.
     """
-    x = temperature * sigmas[0] * jax.random.normal(key, shape)
 
     def body(x: Array, inputs: tuple[Array, Array]) -> tuple[Array, None]:
         sigma, ratio = inputs
         return ratio * x + (1 - ratio) * denoise(x, sigma), None
 
-    return jax.lax.scan(body, x, (sigmas[:-1], sigmas[1:] / sigmas[:-1]))[0]
+    start = temperature * sigmas[0] * noise
+    return jax.lax.scan(body, start, (sigmas[:-1], sigmas[1:] / sigmas[:-1]))[0]

@@ -11,9 +11,8 @@ from merlin.nets import Linear
 
 def normal_linear(inputs: int, outputs: int, *, key: PRNGKeyArray) -> Linear:
     """An affine map that starts as GPT's do: weights of deviation 0.02, no bias."""
-    layer = Linear(inputs, outputs, key=key)
-    weight = 0.02 * jax.random.normal(key, layer.weight.shape)
-    return eqx.tree_at(lambda at: (at.weight, at.bias), layer, (weight, jnp.zeros(outputs)))
+    weight = 0.02 * jax.random.normal(key, (inputs, outputs))
+    return eqx.tree_at(lambda layer: layer.weight, Linear(inputs, outputs), weight)
 
 
 class Block(eqx.Module):

@@ -5,7 +5,8 @@ residual blocks that are told an embedding (of the noise level and the condition
 the length, going up doubles it and takes in what the same level saw on the way down.
 
 Sequences are (length, channels), and a convolution is one matrix product over stacked shifts: on a
-CPU that is several times faster than XLA's own convolution at these sizes.
+CPU that is several times faster than XLA's own convolution at these sizes. Layers are made blank;
+`merlin.nets.randomise` fills them.
 """
 
 import itertools
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from merlin.nets import Linear, mish
 
@@ -26,10 +27,8 @@ class Conv(eqx.Module):
     kernel: int = eqx.field(static=True)
     stride: int = eqx.field(static=True)
 
-    def __init__(
-        self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, key: PRNGKeyArray
-    ):
-        self.linear = Linear(kernel * inputs, outputs, key=key)
+    def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1):
+        self.linear = Linear(kernel * inputs, outputs)
         self.kernel, self.stride = kernel, stride
 
     def __call__(self, x: Float[Array, "length inputs"]) -> Float[Array, "shorter outputs"]:
@@ -45,10 +44,8 @@ class Upsample(eqx.Module):
     even: Linear
     odd: Linear
 
-    def __init__(self, channels: int, *, key: PRNGKeyArray):
-        even, odd = jax.random.split(key)
-        self.even = Linear(2 * channels, channels, key=even)
-        self.odd = Linear(2 * channels, channels, key=odd)
+    def __init__(self, channels: int):
+        self.even, self.odd = Linear(2 * channels, channels), Linear(2 * channels, channels)
 
     def __call__(self, x: Float[Array, "length channels"]) -> Float[Array, "longer channels"]:
         padded = jnp.pad(x, ((1, 1), (0, 0)))
@@ -83,17 +80,11 @@ class Residual(eqx.Module):
     tell: Linear
     skip: Linear | None
 
-    def __init__(
-        self, inputs: int, outputs: int, embedding: int, kernel: int, *, key: PRNGKeyArray
-    ):
-        first, second, tell, skip = jax.random.split(key, 4)
-        self.convs = (
-            Conv(inputs, outputs, kernel, key=first),
-            Conv(outputs, outputs, kernel, key=second),
-        )
-        self.norms = (GroupNorm(outputs), GroupNorm(outputs))
-        self.tell = Linear(embedding, outputs, key=tell)
-        self.skip = None if inputs == outputs else Linear(inputs, outputs, key=skip)
+    def __init__(self, inputs: int, outputs: int, embedding: int, kernel: int):
+        self.convs = Conv(inputs, outputs, kernel), Conv(outputs, outputs, kernel)
+        self.norms = GroupNorm(outputs), GroupNorm(outputs)
+        self.tell = Linear(embedding, outputs)
+        self.skip = None if inputs == outputs else Linear(inputs, outputs)
 
     def __call__(
         self, x: Float[Array, "length inputs"], embedding: Float[Array, " embedding"]
@@ -121,12 +112,9 @@ class UNet(eqx.Module):
         channels: int,
         multipliers: Sequence[int],
         kernel: int = 5,
-        key: PRNGKeyArray,
     ):
-        keys = iter(jax.random.split(key, 6 * len(multipliers) + 4))
-
         def block(inputs: int, outputs: int) -> Residual:
-            return Residual(inputs, outputs, embedding, kernel, key=next(keys))
+            return Residual(inputs, outputs, embedding, kernel)
 
         widths = [channels * m for m in multipliers]
         pairs = list(itertools.pairwise([dim, *widths]))
@@ -135,22 +123,18 @@ class UNet(eqx.Module):
                 block(inputs, outputs),
                 block(outputs, outputs),
                 # The coarsest level is where the way down ends.
-                Conv(outputs, outputs, 3, stride=2, key=next(keys)) if level else None,
+                Conv(outputs, outputs, 3, stride=2) if level < len(pairs) else None,
             )
-            for level, (inputs, outputs) in zip(reversed(range(len(pairs))), pairs, strict=True)
+            for level, (inputs, outputs) in enumerate(pairs, start=1)
         )
-        self.middle = (block(widths[-1], widths[-1]), block(widths[-1], widths[-1]))
+        self.middle = block(widths[-1], widths[-1]), block(widths[-1], widths[-1])
         self.up = tuple(
-            (
-                block(2 * outer, inner),
-                block(inner, inner),
-                Upsample(inner, key=next(keys)),
-            )
+            (block(2 * outer, inner), block(inner, inner), Upsample(inner))
             for inner, outer in reversed(list(itertools.pairwise(widths)))
         )
-        self.last = Conv(widths[0], widths[0], kernel, key=next(keys))
+        self.last = Conv(widths[0], widths[0], kernel)
         self.norm = GroupNorm(widths[0])
-        self.out = Linear(widths[0], dim, key=next(keys))
+        self.out = Linear(widths[0], dim)
 
     def __call__(
         self, x: Float[Array, "length dim"], embedding: Float[Array, " embedding"]

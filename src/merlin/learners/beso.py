@@ -160,9 +160,8 @@ class BesoPolicy(eqx.Module):
         blank = jnp.zeros_like(self.actions.centre)
         seen = jax.tree.map(_push, memory, Window(now, blank, jnp.array(True)))
         denoise = self.denoiser(seen, wanted)
-        unit = ddim_sigmas(
-            denoise, jnp.asarray(self.sigmas), key, blank.shape, temperature=self.temperature
-        )
+        noise = jax.random.normal(key, blank.shape)
+        unit = ddim_sigmas(denoise, jnp.asarray(self.sigmas), noise, temperature=self.temperature)
         unit = jnp.clip(unit, -1.0, 1.0)
         return self.actions.from_unit(unit), seen._replace(actions=seen.actions.at[-1].set(unit))
 
@@ -327,7 +326,7 @@ class Beso:
     ) -> Float[Array, ""]:
         """Squared error of the preconditioned denoiser; only `net` is differentiated."""
         assert batch.behind is not None
-        noise_key, sigma_key, goal_key, net_key = jax.random.split(key, 4)
+        noise_key, choice_key, net_key = jax.random.split(key, 3)
         window = batch.behind
         seen = Window(
             jax.vmap(jax.vmap(policy.observation_normaliser))(window.observations),
@@ -335,15 +334,16 @@ class Beso:
             window.valid,
         )
         rows = len(batch.action)
+        chance = jax.random.uniform(choice_key, (2, rows))
         sigma = log_logistic_sigma(
-            jax.random.uniform(sigma_key, (rows,)),
+            chance[0],
             centre=self.sigma_data,
             scale=0.5,
             low=self.sigma_min,
             high=self.sigma_max,
         )
         noise = jax.random.normal(noise_key, batch.action.shape)
-        told = jax.random.bernoulli(goal_key, 1 - self.goal_dropout, (rows,)).astype(jnp.float32)
+        told = (chance[1] >= self.goal_dropout).astype(jnp.float32)
         goal = jax.vmap(policy.goal_normaliser)(batch.goal)
 
         def one(

@@ -39,7 +39,15 @@ from merlin.diffusion import (
 )
 from merlin.errors import MerlinError
 from merlin.learners.base import require_key, tuned
-from merlin.nets import MLP, ActionRange, Normaliser, horizon_embedding, late_average, mish
+from merlin.nets import (
+    MLP,
+    ActionRange,
+    Normaliser,
+    horizon_embedding,
+    late_average,
+    mish,
+    randomise,
+)
 from merlin.types import Batch, Metrics, Spec
 from merlin.unet import UNet
 
@@ -68,7 +76,8 @@ class Planner(eqx.Module):
         wide = 4 * channels
         self.time = MLP(channels, (wide,), channels, key=time, activation=mish)
         self.goal = MLP(goals, (channels, wide), channels, key=goal, activation=mish)
-        self.unet = UNet(states, 2 * channels, channels=channels, multipliers=multipliers, key=unet)
+        blank = UNet(states, 2 * channels, channels=channels, multipliers=multipliers)
+        self.unet = randomise(blank, unet)
         self.channels = channels
 
     def __call__(
@@ -141,8 +150,9 @@ class DDPolicy(eqx.Module):
             "impose": impose,
         }
         if self.sampling_steps == self.diffusion_steps:
-            return ddpm(predict, chain, key, shape, **options)
-        return ddim(predict, chain, key, shape, steps=self.sampling_steps, **options)
+            return ddpm(predict, chain, jax.random.normal(key, (chain.steps, *shape)), **options)
+        noise = jax.random.normal(key, shape)
+        return ddim(predict, chain, noise, steps=self.sampling_steps, **options)
 
 
 class DDState(eqx.Module):
@@ -286,14 +296,15 @@ class DecisionDiffuser:
         What a window holds after the end of its episode is repeated, not seen: it has no weight.
         """
         assert batch.ahead is not None
-        noise_key, step_key, told_key = jax.random.split(key, 3)
+        noise_key, choice_key = jax.random.split(key)
         window = batch.ahead
         states = jax.vmap(jax.vmap(policy.observation_normaliser))(window.observations)
         goals = jax.vmap(policy.goal_normaliser)(batch.goal)
         rows = len(states)
-        step = jax.random.randint(step_key, (rows,), 0, self.diffusion_steps)
         noise = jax.random.normal(noise_key, states.shape)
-        told = jax.random.bernoulli(told_key, 1 - self.condition_dropout, (rows,))
+        chance = jax.random.uniform(choice_key, (2, rows))
+        step = (self.diffusion_steps * chance[0]).astype(jnp.int32)
+        told = chance[1] >= self.condition_dropout
 
         def planning(
             x: Array, goal: Array, told: Array, valid: Array, step: Array, noise: Array

@@ -106,14 +106,13 @@ def draw(
     net: NoiseNet,
     chain: Chain,
     inputs: Float[Array, " inputs"],
-    key: PRNGKeyArray,
-    actions: int,
+    noise: Float[Array, "steps action"],
     temperature: float = 1.0,
 ) -> Float[Array, " action"]:
     """Denoise one action, from -1 to 1."""
-    times = net.embed(chain.steps)
+    times = net.embed(len(noise))
     predict = lambda noisy, step: net(noisy, times[step], inputs)  # noqa: E731
-    unit = ddpm(predict, chain, key, (actions,), temperature=temperature, limit=1.0)
+    unit = ddpm(predict, chain, noise, temperature=temperature, limit=1.0)
     return jnp.clip(unit, -1.0, 1.0)
 
 
@@ -145,12 +144,11 @@ class GDQLPolicy(eqx.Module):
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]:
         choice_key, draw_key = jax.random.split(require_key(key))
-        keys = jax.random.split(draw_key, self.candidates)
         inputs = self.inputs(jnp.asarray(observation), jnp.asarray(goal))
         chain = make_chain(variance_preserving_betas(self.steps))
-        size = len(self.actions.centre)
-        one = lambda key: draw(self.net, chain, inputs, key, size, self.temperature)  # noqa: E731
-        found = jax.vmap(one)(keys)
+        shape = (self.candidates, self.steps, len(self.actions.centre))
+        one = lambda noise: draw(self.net, chain, inputs, noise, self.temperature)  # noqa: E731
+        found = jax.vmap(one)(jax.random.normal(draw_key, shape))
         value = jax.vmap(values, (None, None, 0))(self.critics, inputs, found).min(1)
         return self.actions.from_unit(found[jax.random.categorical(choice_key, value)])
 
@@ -257,12 +255,17 @@ class GDQL:
     def update(
         self, state: GDQLState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[GDQLState, Metrics]:
-        critic_key, actor_key = jax.random.split(key)
-        policy = state.policy
+        noise_key, choice_key = jax.random.split(key)
+        policy, (rows, actions) = state.policy, batch.action.shape
+        # All noise in one draw: for the next action, for the drawn one, for the recorded one.
+        noise = jax.random.normal(noise_key, (rows, 2 * self.diffusion_steps + 1, actions))
+        following, drawing, added = jnp.split(
+            noise, [self.diffusion_steps, 2 * self.diffusion_steps], axis=1
+        )
         inputs = jax.vmap(policy.inputs)(batch.observation, batch.goal)
         unit = policy.actions.to_unit(batch.action)
 
-        target = self.target(state, batch, critic_key)
+        target = self.target(state, batch, following)
         critic_loss, gradient = jax.value_and_grad(self.critic_loss)(
             state.critics, inputs, unit, target
         )
@@ -271,7 +274,7 @@ class GDQL:
         critics = optax.apply_updates(state.critics, changes)
 
         (_, parts), gradient = jax.value_and_grad(self.actor_loss, has_aux=True)(
-            policy.net, critics, inputs, unit, actor_key
+            policy.net, critics, inputs, unit, drawing, added[:, 0], choice_key
         )
         gradient, actor_norm = clip_by_norm(gradient, self.max_gradient_norm)
         changes, actor_optimiser = self._optimiser.update(gradient, state.actor_optimiser)
@@ -302,7 +305,9 @@ class GDQL:
     def policy(self, state: GDQLState) -> GDQLPolicy:
         return state.policy
 
-    def target(self, state: GDQLState, batch: Batch, key: PRNGKeyArray) -> Float[Array, " batch"]:
+    def target(
+        self, state: GDQLState, batch: Batch, noise: Float[Array, "batch steps action"]
+    ) -> Float[Array, " batch"]:
         """What the critics should say, by the slow ones and the averaged policy."""
         if state.tolerance is None:
             raise MerlinError(
@@ -311,7 +316,7 @@ class GDQL:
             )
         policy = state.policy
         inputs = jax.vmap(policy.inputs)(batch.next_observation, batch.goal)
-        following = self._draw(state.average, inputs, key, batch.action.shape[1])
+        following = self._draw(state.average, inputs, noise)
         value = jax.vmap(values, (None, 0, 0))(policy.critics, inputs, following).min(1)
         rewards = reward(batch.next_achieved_goal, batch.goal, state.tolerance)
         return td_target(rewards, value, self.discount)
@@ -333,34 +338,37 @@ class GDQL:
         critics: Critics,
         inputs: Float[Array, "batch inputs"],
         unit: Float[Array, "batch action"],
+        drawing: Float[Array, "batch steps action"],
+        added: Float[Array, "batch action"],
         key: PRNGKeyArray,
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Noise prediction on the data, and the value of the actions that are drawn."""
-        noise_key, step_key, draw_key, which_key = jax.random.split(key, 4)
-        chain, (rows, actions) = self.chain, unit.shape
+        """Prediction of the noise added to the data, and the value of actions drawn from noise."""
+        chance = jax.random.uniform(key, (len(unit) + 1,))
+        chain = self.chain
         times = net.embed(chain.steps)
 
         def one(inputs: Array, unit: Array, step: Array, noise: Array) -> Float[Array, ""]:
             predict = lambda noisy, step: net(noisy, times[step], inputs)  # noqa: E731
             return noise_prediction_loss(predict, chain, unit, step, noise)
 
-        step = jax.random.randint(step_key, (rows,), 0, chain.steps)
-        noise = jax.random.normal(noise_key, unit.shape)
-        cloning = jnp.mean(jax.vmap(one)(inputs, unit, step, noise))
-        drawn = self._draw(net, inputs, draw_key, actions)
+        step = (chain.steps * chance[1:]).astype(jnp.int32)
+        cloning = jnp.mean(jax.vmap(one)(inputs, unit, step, added))
+        drawn = self._draw(net, inputs, drawing)
         both = jax.vmap(values, (None, 0, 0))(critics, inputs, drawn)
         # One critic judges and the other sets the scale, by the toss of a coin.
-        which = jax.random.bernoulli(which_key).astype(jnp.int32)
+        which = (chance[0] < 0.5).astype(jnp.int32)
         scale = jax.lax.stop_gradient(jnp.mean(jnp.abs(both[:, 1 - which])))
         value = jnp.mean(both[:, which])
         loss = cloning - self.eta * value / jnp.maximum(scale, 1e-6)
         return loss, {"noise_loss": cloning, "value": value}
 
     def _draw(
-        self, net: NoiseNet, inputs: Float[Array, "batch inputs"], key: PRNGKeyArray, actions: int
+        self,
+        net: NoiseNet,
+        inputs: Float[Array, "batch inputs"],
+        noise: Float[Array, "batch steps action"],
     ) -> Float[Array, "batch action"]:
-        keys = jax.random.split(key, len(inputs))
-        return jax.vmap(lambda row, key: draw(net, self.chain, row, key, actions))(inputs, keys)
+        return jax.vmap(draw, (None, None, 0, 0))(net, self.chain, inputs, noise)
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
