@@ -27,6 +27,8 @@ LAYERS = [
     "merlin.data",
     "merlin.nets",
     "merlin.values",
+    "merlin.unet",
+    "merlin.transformer",
     "merlin.diffusion",
     "merlin.augment",
     "merlin.experts",

@@ -21,14 +21,30 @@ from merlin.learners import LEARNERS, Learner, Merlin, Policy, configure
 from merlin.loop import make_chunk
 
 PROBE_UPDATES = 400
+TINY = {
+    "beso": {"guidance": 1.5},
+    "dd": {
+        "window": 4,
+        "diffusion_steps": 10,
+        "sampling_steps": 5,
+        "channels": 16,
+        "multipliers": (1, 2),
+        "inverse_hidden": (64, 64),
+        "average_start": 100,
+    },
+    "g-dql": {"hidden": (64, 64), "average_start": 100, "tolerance": 0.3},
+}
+"""Over the small preset of a method: what makes it small enough to compile and learn in seconds."""
 
 
 @lru_cache
 def small(name: str) -> Learner:
-    """The method with its defaults, but sized for a probe."""
+    """The method with its defaults, or its small preset, but sized for a probe."""
     wanted = {"hidden": (64, 64), "batch_size": 256, "learning_rate": 2e-3, "target_keep": 0.98}
     fields = {field.name for field in dataclasses.fields(LEARNERS[name])}
-    return LEARNERS[name](**{key: value for key, value in wanted.items() if key in fields})
+    sized = {key: value for key, value in wanted.items() if key in fields}
+    preset = getattr(LEARNERS[name], "presets", {}).get("small", {})
+    return LEARNERS[name](**{**preset, **sized, **TINY.get(name, {})})
 
 
 @lru_cache
@@ -58,7 +74,12 @@ def act(policy, observations, goals, horizon=1.0):
     told = None if horizon is None else jnp.float32(horizon)
     rows = (jnp.asarray(observations, jnp.float32), jnp.asarray(goals, jnp.float32))
     keys = jax.random.split(jax.random.key(0), len(observations))
-    return np.asarray(jax.vmap(policy, (0, 0, None, 0))(*rows, told, keys))
+    return np.asarray(_act(policy, *rows, told, keys))
+
+
+@eqx.filter_jit
+def _act(policy, observations, goals, horizon, keys):
+    return jax.vmap(policy, (0, 0, None, 0))(observations, goals, horizon, keys)
 
 
 def same(one, other) -> bool:

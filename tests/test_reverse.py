@@ -186,7 +186,7 @@ def test_rollouts_stay_in_range_and_are_counted():
     data, rollouts = drifting(), Rollouts(model_epochs=20, model_batch=32, margin=0.1, **QUICK)
     proposer, dynamics, _ = rollouts.fit(data, seed=0)
     # A drift that carries those out of range that begin on one side of it, and not the others.
-    drifts = dynamics.head.bias.at[1].add(-0.6)
+    drifts = dynamics.head.bias.at[0].add(-1.0)
     dynamics = eqx.tree_at(lambda d: d.head.bias, dynamics, drifts)
     states, _, lengths, report = rollouts.roll_out(data, proposer, dynamics, seed=0, quiet=True)
     low, high = data.observations.min(0), data.observations.max(0)

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from merlin.nets import MLP
-from merlin.values import act, polyak, possible, sparse_reward, td_target, value
+from merlin.nets import MLP, polyak
+from merlin.values import act, possible, sparse_reward, td_target, value
 
 
 def floats(*values):

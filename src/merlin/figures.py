@@ -1,7 +1,7 @@
 """Pictures of runs and policies. Every function draws on axes that the caller made."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -161,3 +161,33 @@ def patchwork(
     axes.plot(*path[0], "o", color=INK, markersize=5)
     axes.plot(*path[-1], "+", color=GREEN, markersize=11, markeredgewidth=2.5)
     axes.set_title(label, fontsize=9)
+
+
+def timing(axes: Axes, milliseconds: Mapping[str, float], *, title: str, baseline: str) -> None:
+    """Bars of time per method on a logarithmic scale, each with its ratio to the baseline."""
+    names = list(milliseconds)
+    colours = [BLUE if name == baseline else GREY for name in names]
+    bars = axes.bar(names, list(milliseconds.values()), color=colours, width=0.65)
+    for name, bar in zip(names, bars, strict=True):
+        ratio = milliseconds[name] / milliseconds[baseline]
+        text = f"{milliseconds[name]:.3g} ms"
+        text += "" if name == baseline else f"\nx {ratio:.3g}"
+        axes.annotate(
+            text,
+            (bar.get_x() + bar.get_width() / 2, bar.get_height()),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=8,
+            color=INK,
+        )
+    axes.set_yscale("log")
+    # Room for the labels above the highest bar.
+    axes.set_ylim(min(milliseconds.values()) / 3, max(milliseconds.values()) * 12)
+    axes.set_ylabel("milliseconds")
+    axes.set_title(title, fontsize=10)
+    axes.grid(axis="y", alpha=0.25)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)

@@ -5,15 +5,11 @@ units of their bounds, from -1 to 1. The reward is -1 until the goal is reached 
 value is minus the discounted number of steps away from the goal, between -1 / (1 - discount) and 0.
 """
 
-from typing import TypeVar
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from merlin.nets import MLP
-
-Tree = TypeVar("Tree")
 
 
 def act(actor: MLP, x: Float[Array, "batch inputs"]) -> Float[Array, "batch action"]:
@@ -48,8 +44,3 @@ def td_target(
 ) -> Float[Array, " batch"]:
     """The bootstrapped target of a critic."""
     return possible(reward + discount * next_value, discount)
-
-
-def polyak(slow: Tree, fast: Tree, keep: ArrayLike) -> Tree:
-    """Move a slow copy of a network towards it; `keep` is the share that stays."""
-    return jax.tree.map(lambda old, new: keep * old + (1.0 - keep) * new, slow, fast)

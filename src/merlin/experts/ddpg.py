@@ -22,9 +22,9 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from merlin.experts.actor import CLIP, Actor
-from merlin.nets import MLP, descend
+from merlin.nets import MLP, descend, polyak
 from merlin.types import Metrics
-from merlin.values import act, polyak, sparse_reward, td_target, value
+from merlin.values import act, sparse_reward, td_target, value
 
 
 class Replay(NamedTuple):

@@ -15,9 +15,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from merlin.errors import MerlinError
 from merlin.learners.base import Sized, check_settings
 from merlin.learners.policies import DeterministicPolicy, make_policy, vector_inputs, with_net
-from merlin.nets import MLP, descend
+from merlin.nets import MLP, descend, polyak
 from merlin.types import Spec
-from merlin.values import act, polyak, value
+from merlin.values import act, value
 
 TARGET_KEEP = 0.9974
 """The releases keep 0.95 of the slow copies once in 20 updates; this is 0.95 ^ (1 / 20) in each."""

@@ -33,6 +33,33 @@ class Policy(Protocol):
 
 
 @runtime_checkable
+class PolicyWithMemory(Policy, Protocol):
+    """A policy that acts on what it saw before in the same episode.
+
+    `begin` is the memory before an episode, a pytree of arrays; `step` acts and gives the memory
+    for the next step. Called as a plain policy, it acts as in the first step.
+    """
+
+    def begin(self) -> Any: ...
+
+    def step(
+        self,
+        memory: Any,
+        observation: ArrayLike,
+        goal: ArrayLike,
+        horizon: ArrayLike | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> tuple[Float[Array, " action"], Any]: ...
+
+
+def require_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
+    """For policies that cannot act without randomness."""
+    if key is None:
+        raise ValueError("a diffusion policy starts from noise: give it a key")
+    return key
+
+
+@runtime_checkable
 class Learner(Protocol):
     """A method: a frozen dataclass whose fields are its hyperparameters."""
 

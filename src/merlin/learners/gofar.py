@@ -39,9 +39,9 @@ from merlin.learners.policies import (
     vector_inputs,
     with_net,
 )
-from merlin.nets import MLP, descend
+from merlin.nets import MLP, descend, polyak
 from merlin.types import Batch, Metrics, Spec
-from merlin.values import act, polyak
+from merlin.values import act
 
 DIVERGENCES = ("chi2", "kl")
 SHARE = 8
