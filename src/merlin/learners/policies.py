@@ -92,8 +92,9 @@ def make_policy(
     outputs: int,
     horizon: int | None = None,
     key: PRNGKeyArray,
+    **more: Any,
 ) -> Kind:
-    """A policy with a fresh network for data as `spec` describes it."""
+    """A policy with a fresh network for data as `spec` describes it; `more` are its own fields."""
     inputs = vector_inputs(spec) + (0 if horizon is None else HORIZON_DIM)
     fields: dict[str, Any] = {
         "observation_normaliser": Normaliser(spec.observation_moments),
@@ -103,6 +104,7 @@ def make_policy(
         "net": MLP(inputs, hidden, outputs, key=key),
         "horizon": horizon,
         "max_period": float(spec.max_horizon),
+        **more,
     }
     return kind(**fields)
 
