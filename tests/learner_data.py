@@ -40,5 +40,7 @@ def tiny_batch(actions, **fields) -> Batch:
         horizon=jnp.ones(n, jnp.float32),
         first_observation=zeros,
         relabelled=jnp.ones(n, bool),
+        future_goal=zeros,
+        future_horizon=jnp.ones(n, jnp.float32),
     )
     return blank._replace(**fields)

@@ -23,7 +23,7 @@ from merlin.nets import mixture_log_prob
 from merlin.training import train
 from merlin.types import Moments, Spec
 
-SMALL = MerlinPlus(hidden=(64, 64), judge_hidden=(64,), batch_size=256, learning_rate=2e-3)
+SMALL = MerlinPlus(hidden=(64, 64), model_hidden=(64,), distance_hidden=(64,), batch_size=256, learning_rate=2e-3)
 
 
 def train_on(learner, data, updates, seed=0):
@@ -159,7 +159,7 @@ def spec(max_horizon: int, dim: int = 2) -> Spec:
 
 def judge_that_says(max_horizon: int, probabilities) -> Judge:
     """A judge with the same distribution over horizons everywhere."""
-    judge = Judge(spec(max_horizon), (4,), 2, key=jax.random.key(0))
+    judge = Judge(spec(max_horizon), (4,), (4,), 2, key=jax.random.key(0))
     last = judge.distance.layers[-1]
     return eqx.tree_at(
         lambda j: (j.distance.layers[-1].weight, j.distance.layers[-1].bias),
@@ -180,7 +180,7 @@ def test_temporal_distance_by_hand():
 
 @pytest.mark.parametrize("max_horizon", [5, MAX_BINS, MAX_BINS + 1, 1000])
 def test_every_horizon_has_a_bin(max_horizon):
-    judge = Judge(spec(max_horizon), (4,), 1, key=jax.random.key(0))
+    judge = Judge(spec(max_horizon), (4,), (4,), 1, key=jax.random.key(0))
     bins = judge.distance.layers[-1].bias.shape[0]
     assert bins <= MAX_BINS
     told = np.arange(1, max_horizon + 1)
@@ -189,26 +189,13 @@ def test_every_horizon_has_a_bin(max_horizon):
     assert (np.abs(np.asarray(judge.horizons)[index] - told) <= (judge.width - 1) / 2).all()
 
 
-def test_only_pairs_of_one_episode_teach_the_distance():
-    judge = Judge(spec(5), (4,), 1, key=jax.random.key(0))
-    state, horizon = rows(6), jnp.asarray([1.0, 2, 3, 4, 5, 5])
-    paired = jnp.asarray([1.0, 1, 0, 1, 0, 0])
-    whole = judge_loss(judge, state, state, state, state, horizon, paired)[1][0]
-    keep = np.flatnonzero(paired)
-    part = [a[keep] for a in (state, state, state, state, horizon, paired)]
-    np.testing.assert_allclose(whole, judge_loss(judge, *part)[1][0], rtol=1e-5)
-    none = judge_loss(judge, state, state, state, state, horizon, 0 * paired)[1][0]
-    assert float(none) == 0.0
-
-
 def test_the_model_loss_measures_each_dimension_in_its_own_units():
     """A model that says nothing changes is wrong by one in units of the changes, plus their mean."""
-    judge = Judge(spec(5), (4,), 1, key=jax.random.key(0))
+    judge = Judge(spec(5), (4,), (4,), 1, key=jax.random.key(0))
     still = eqx.tree_at(lambda j: j.models, judge, jax.tree.map(jnp.zeros_like, judge.models))
     state, change = rows(512), rows(512, seed=1) * jnp.asarray([1.0, 1e-3])
     change -= change.mean(0)
-    ones = jnp.ones(512)
-    loss = judge_loss(still, state, state, state + change, state, ones, ones)[1][1]
+    loss = judge_loss(still, state, state, state + change, state, jnp.ones(512))[1][1]
     np.testing.assert_allclose(loss, 1.0, rtol=1e-2)
 
 
@@ -254,7 +241,7 @@ def test_looking_ahead_walks_to_the_goal_without_a_horizon():
 def test_the_best_proposal_is_taken_if_it_is_better_by_the_margin():
     policy = dataclasses.replace(judged(), margin=0.0)
     for state, goal in zip(rows(20, seed=7), rows(20, seed=8), strict=True):
-        actions, _ = policy.propose(state, goal)
+        actions, _ = policy.propose(state, goal, None)
         assert actions.shape == (len(policy.horizons) + policy.candidates, 2)
         assert (jnp.abs(actions) <= 1.0).all()
         steps = policy.steps_after(state, goal, actions)
@@ -302,7 +289,7 @@ def test_trains_on_stitched_data_and_resumes(tmp_path):
 def configure_with_stitching():
     from merlin.methods import configure as configure_method
 
-    small = {"hidden": "16", "judge_hidden": "16", "batch_size": "32"}
+    small = {"hidden": "16", "model_hidden": "16", "distance_hidden": "16", "batch_size": "32"}
     stitch = {"trajectories": "20", "encoder_hidden": "16", "threshold": "0.99"}
     return configure_method("merlin-plus+reverse-stitch", {**small, **stitch})
 
@@ -327,18 +314,14 @@ def test_nothing_is_tuned_per_task():
         ({"discount": 1.0}, "discount"),
         ({"quantile": 0.0}, "quantile"),
         ({"models": 0}, "models"),
-        ({"judge_hidden": ()}, "judge_hidden"),
+        ({"model_hidden": ()}, "model_hidden"),
+        ({"distance_hidden": (0,)}, "distance_hidden"),
         ({"max_gradient_norm": 0.0}, "max_gradient_norm"),
-        ({"hindsight_ratio": 0.0}, "hindsight_ratio: 0 leaves no pairs"),
     ],
 )
 def test_impossible_settings_are_refused(settings, fragment):
     with pytest.raises(MerlinError, match=fragment):
         MerlinPlus(**settings)
-
-
-def test_without_a_judge_the_hindsight_ratio_may_be_zero():
-    assert MerlinPlus(rule="fixed", hindsight_ratio=0.0).relabel.hindsight_ratio == 0.0
 
 
 def test_the_loss_is_that_of_the_policy_that_acts(rng):

@@ -44,6 +44,8 @@ class Batch(NamedTuple):
     horizon: Float[Array, " batch"]
     first_observation: Array  # (batch, *observation), of the same episode
     relabelled: Bool[Array, " batch"]  # whether the goal was taken from the episode's future
+    future_goal: Float[Array, "batch goal"]  # achieved later in the same episode, relabelled or not
+    future_horizon: Float[Array, " batch"]  # so many steps later
     ahead: Window | None = None  # from the observation on, if `Relabel.ahead` asks for it
     behind: Window | None = None  # up to the observation, if `Relabel.behind` asks for it
 

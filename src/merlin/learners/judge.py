@@ -16,6 +16,7 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.nets import MLP
@@ -33,20 +34,28 @@ class Judge(eqx.Module):
     width: int = eqx.field(static=True)  # horizons per bin
 
     def __init__(
-        self, spec: Spec, hidden: tuple[int, ...], models: int, *, key: PRNGKeyArray
+        self,
+        spec: Spec,
+        distance_hidden: tuple[int, ...],
+        model_hidden: tuple[int, ...],
+        models: int,
+        *,
+        key: PRNGKeyArray,
     ):
         states, goals = spec.observation_shape[0], spec.goal_dim
         self.width = math.ceil(spec.max_horizon / MAX_BINS)
         bins = math.ceil(spec.max_horizon / self.width)
         distance_key, *keys = jax.random.split(key, 1 + models)
-        self.distance = MLP(states + goals, hidden, bins, key=distance_key)
-        self.models = tuple(MLP(states + spec.action_dim, hidden, states, key=k) for k in keys)
+        self.distance = MLP(states + goals, distance_hidden, bins, key=distance_key)
+        self.models = tuple(
+            MLP(states + spec.action_dim, model_hidden, states, key=k) for k in keys
+        )
 
     @property
-    def horizons(self) -> Float[Array, " bins"]:
-        """The horizon in the middle of each bin; the first is 1."""
+    def horizons(self) -> Float[np.ndarray, " bins"]:
+        """The horizon in the middle of each bin."""
         bins = self.distance.layers[-1].bias.shape[0]
-        return 1.0 + self.width * jnp.arange(bins) + (self.width - 1) / 2
+        return np.arange(bins, dtype=np.float32) * self.width + (self.width + 1) / 2
 
     def log_prob(
         self, state_goal: Float[Array, " inputs"], horizon: Float[Array, ""]
@@ -64,7 +73,7 @@ class Judge(eqx.Module):
     def quantile(self, state_goal: Float[Array, " inputs"], share: ArrayLike) -> Float[Array, ""]:
         """The horizon within which a share of the ways from the state arrived at the goal."""
         cumulative = jnp.cumsum(jax.nn.softmax(self.distance(state_goal)))
-        return self.horizons[jnp.argmax(cumulative >= share)]
+        return jnp.asarray(self.horizons)[jnp.argmax(cumulative >= share)]
 
     def next_states(
         self, state: Float[Array, " state"], unit: Float[Array, " action"]
@@ -81,16 +90,14 @@ def judge_loss(
     next_state: Float[Array, "batch state"],
     goal: Float[Array, "batch goal"],
     horizon: Float[Array, " batch"],
-    paired: Float[Array, " batch"],
 ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
-    """Cross-entropy of horizons where `paired`, and squared errors of predicted changes.
+    """Cross-entropy of the steps between states and goals, and squared errors of changes.
 
     A change is measured in units of how much changes differ within the batch, so that what moves
     seldom or little is learned as well as what always moves.
     """
     state_goal = jnp.concatenate([state, goal], axis=1)
-    log_p = jax.vmap(judge.log_prob)(state_goal, horizon)
-    distance = -jnp.sum(log_p * paired) / jnp.maximum(jnp.sum(paired), 1.0)
+    distance = -jnp.mean(jax.vmap(judge.log_prob)(state_goal, horizon))
     scale = jnp.maximum(jnp.std(next_state - state, axis=0), 1e-4)
     guess = jax.vmap(judge.next_states)(state, unit)
     error = jnp.mean(((guess - next_state[:, None]) / scale) ** 2)

@@ -90,19 +90,22 @@ class MixturePolicy(GoalPolicy):
         horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]:
+        choice_key, noise_key = (None, None) if key is None else (jax.random.fold_in(key, 1), key)
         observation, goal = jnp.asarray(observation), jnp.asarray(goal)
-        action, std = self.choose(observation, goal, horizon)
+        action, std = self.choose(observation, goal, horizon, choice_key)
         if self.temperature == 0.0:
             return action
-        if key is None:
+        if noise_key is None:
             raise ValueError("a policy with a temperature samples: give it a key")
-        return self.clip(action + self.temperature * std * jax.random.normal(key, action.shape))
+        noise = jax.random.normal(noise_key, action.shape)
+        return self.clip(action + self.temperature * std * noise)
 
     def choose(
         self,
         observation: Float[Array, " observation"],
         goal: Float[Array, " goal"],
         horizon: ArrayLike | None,
+        key: PRNGKeyArray | None,
     ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
         """The action to take and the deviation of the component that it is from.
 
@@ -114,22 +117,25 @@ class MixturePolicy(GoalPolicy):
             state_goal = self.inputs(observation, goal, jnp.zeros(0))
             told = self.judge.quantile(state_goal, self.quantile)
             return densest(self.distribution(observation, goal, told))
-        actions, stds = self.propose(observation, goal)
+        actions, stds = self.propose(observation, goal, key)
         steps = self.steps_after(observation, goal, actions)
         best = jnp.argmin(steps)
         best = jnp.where(steps[best] < steps[0] - self.margin, best, 0)
         return actions[best], stds[best]
 
     def propose(
-        self, observation: Float[Array, " observation"], goal: Float[Array, " goal"]
+        self,
+        observation: Float[Array, " observation"],
+        goal: Float[Array, " goal"],
+        key: PRNGKeyArray | None,
     ) -> tuple[Float[Array, "proposals action"], Float[Array, "proposals action"]]:
-        """For every horizon the densest component's mean, then draws around these means."""
+        """For every horizon the densest component's mean, then draws from these mixtures."""
         embeddings = jax.vmap(self.embed)(jnp.asarray(self.horizons, jnp.float32))
         mixtures = jax.vmap(self.distribution_of, (None, None, 0))(observation, goal, embeddings)
         means, stds = jax.vmap(densest)(mixtures)
         drawn = jax.vmap(draw)(
             jax.tree.map(lambda leaf: leaf[np.arange(self.candidates) % len(leaf)], mixtures),
-            *quantiles(self.candidates, means.shape[1]),
+            *chances(self.candidates, means.shape[1], key),
         )
         return (
             jnp.concatenate([means, jax.vmap(self.clip)(drawn[0])]),
@@ -176,13 +182,14 @@ def draw(
     return means[which] + stds[which] * noise, stds[which]
 
 
-def quantiles(
-    rows: int, dim: int
-) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, "rows dim"]]:
-    """The same random numbers at every call, so that the policy is a function."""
-    rng = np.random.default_rng(0)
-    chance = (rng.permutation(rows) + 0.5) / max(rows, 1)
-    return chance.astype(np.float32), rng.standard_normal((rows, dim)).astype(np.float32)
+def chances(
+    rows: int, dim: int, key: PRNGKeyArray | None
+) -> tuple[Float[Array, " rows"], Float[Array, "rows dim"]]:
+    """What to draw actions by; without a key the same numbers at every call."""
+    # One draw for both: uniform numbers, and normal ones from them.
+    key = jax.random.key(0) if key is None else key
+    uniform = jax.random.uniform(key, (rows, 1 + dim), minval=1e-6)
+    return uniform[:, 0], jax.scipy.special.ndtri(uniform[:, 1:])
 
 
 class PlusState(eqx.Module):
@@ -207,8 +214,9 @@ class MerlinPlus:
     spread: float = 1.0  # deviation of drawn actions, in deviations of their component
     margin: float = 0.0  # steps by which another action must be better than the first
     discount: float = 0.9  # of the temporal distance
-    models: int = 2  # forward models
-    judge_hidden: tuple[int, ...] = (128, 128)
+    models: int = 1  # forward models, whose distances are averaged
+    model_hidden: tuple[int, ...] = (128, 128)
+    distance_hidden: tuple[int, ...] = (256, 256)
     temperature: float = 0.0  # noise when acting, in deviations
     hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 5e-4
@@ -223,8 +231,9 @@ class MerlinPlus:
             raise MerlinError(f"rule: {self.rule!r}; choose from {', '.join(RULES)}.")
         if not self.horizons:
             raise MerlinError("horizons: are none; give at least one, e.g. 10,1,30.")
-        if min(self.components, self.models, *self.judge_hidden, len(self.judge_hidden)) < 1:
-            raise MerlinError("components, models, judge_hidden: start at 1.")
+        layers = (self.model_hidden, self.distance_hidden)
+        if min(self.components, self.models, *map(len, layers), *sum(layers, ())) < 1:
+            raise MerlinError("components, models, model_hidden, distance_hidden: start at 1.")
         if self.candidates < 0:
             raise MerlinError(f"candidates: {self.candidates} is not a number from 0 up.")
         for name in ("spread", "margin", "temperature"):
@@ -237,11 +246,6 @@ class MerlinPlus:
         if not self.max_gradient_norm > 0:
             raise MerlinError(f"max_gradient_norm: {self.max_gradient_norm} is not positive.")
         _ = self.relabel
-        if self.rule != "fixed" and self.hindsight_ratio == 0:
-            raise MerlinError(
-                "hindsight_ratio: 0 leaves no pairs of one episode to learn distances from; "
-                "give more than 0, or rule=fixed."
-            )
 
     @property
     def relabel(self) -> Relabel:
@@ -252,7 +256,8 @@ class MerlinPlus:
         judge = None
         if self.rule != "fixed":
             judge_key = jax.random.fold_in(key, 1)
-            judge = Judge(spec, self.judge_hidden, self.models, key=judge_key)
+            hidden = (self.distance_hidden, self.model_hidden)
+            judge = Judge(spec, *hidden, self.models, key=judge_key)
         policy = make_policy(
             MixturePolicy,
             spec,
@@ -293,9 +298,8 @@ class MerlinPlus:
             normalise(batch.observation),
             policy.in_units(batch.action),
             normalise(batch.next_observation),
-            jax.vmap(policy.goal_normaliser)(batch.goal),
-            batch.horizon,
-            batch.relabelled.astype(jnp.float32),
+            jax.vmap(policy.goal_normaliser)(batch.future_goal),
+            batch.future_horizon,
         )
         gradient, norm = clip_by_norm(gradient, self.max_gradient_norm)
         judge, judge_optimiser = descend(self._optimiser, judge, gradient, state.judge_optimiser)
