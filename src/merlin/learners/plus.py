@@ -21,7 +21,6 @@ With one component and a fixed horizon it is Merlin.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -41,7 +40,9 @@ from merlin.types import Batch, Metrics, Spec
 RULES = ("fixed", "quantile", "lookahead")
 
 Mixture = tuple[
-    Float[Array, " components"], Float[Array, "components action"], Float[Array, "components action"]
+    Float[Array, " components"],
+    Float[Array, "components action"],
+    Float[Array, "components action"],
 ]
 """Log weights (up to a constant), means and standard deviations."""
 
@@ -55,7 +56,6 @@ class MixturePolicy(GoalPolicy):
     quantile: float = eqx.field(static=True)
     horizons: tuple[int, ...] = eqx.field(static=True)
     candidates: int = eqx.field(static=True)
-    spread: float = eqx.field(static=True)
     margin: float = eqx.field(static=True)
     discount: float = eqx.field(static=True)
     temperature: float = eqx.field(static=True, default=0.0)
@@ -209,9 +209,8 @@ class MerlinPlus:
     hindsight_ratio: float = 0.5  # share of goals taken from the episode's own future
     horizon: int = 10  # of rule fixed
     quantile: float = 0.1  # of rule quantile: share of ways that are as short as its horizon
-    horizons: tuple[int, ...] = (10, 1, 3, 30)  # of rule lookahead; the first is preferred
-    candidates: int = 16  # drawn actions, beside the mean for each horizon
-    spread: float = 1.0  # deviation of drawn actions, in deviations of their component
+    horizons: tuple[int, ...] = (40, 20, 5)  # of rule lookahead; the first is preferred
+    candidates: int = 16  # drawn actions, beside one for each horizon
     margin: float = 0.0  # steps by which another action must be better than the first
     discount: float = 0.9  # of the temporal distance
     models: int = 1  # forward models, whose distances are averaged
@@ -236,7 +235,7 @@ class MerlinPlus:
             raise MerlinError("components, models, model_hidden, distance_hidden: start at 1.")
         if self.candidates < 0:
             raise MerlinError(f"candidates: {self.candidates} is not a number from 0 up.")
-        for name in ("spread", "margin", "temperature"):
+        for name in ("margin", "temperature"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise MerlinError(f"{name}: {value} is not a number from 0 up.")
@@ -271,7 +270,6 @@ class MerlinPlus:
             quantile=self.quantile,
             horizons=self.horizons,
             candidates=self.candidates,
-            spread=self.spread,
             margin=self.margin,
             discount=self.discount,
             temperature=self.temperature,
