@@ -310,7 +310,7 @@ def test_nothing_is_tuned_per_task():
         ({"rule": "best"}, "rule: 'best'; choose from fixed, quantile, lookahead"),
         ({"horizon": 0}, "horizon: 0"),
         ({"horizons": ()}, "horizons"),
-        ({"horizons": (5, 0)}, "horizons"),
+        ({"horizons": (5, 0)}, "horizon: 0"),
         ({"candidates": -1}, "candidates"),
         ({"margin": float("nan")}, "margin"),
         ({"temperature": -0.1}, "temperature"),
