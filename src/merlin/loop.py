@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from merlin.checkpoint import load_tree, save_tree
+from merlin.data.images import Images
 from merlin.data.relabel import sample_mixture
 from merlin.errors import MerlinError
 from merlin.evaluation import evaluate
@@ -21,6 +22,7 @@ from merlin.learners import Learner, Policy
 from merlin.progress import Progress
 from merlin.runs import SeedLog, save_policy
 from merlin.signals import Interrupted, signals
+from merlin.streaming import streamed_chunk
 from merlin.tasks.batch import Batch
 from merlin.tasks.registry import Task
 from merlin.types import PRNGKeyArray, Spec, State
@@ -137,6 +139,7 @@ class Group:
         config: dict[str, Any],
         batch: Batch | None,
         sizes: tuple[int, int] | None = None,
+        images: Images | None = None,
     ):
         self.learner, self.spec, self.trajectories = learner, spec, trajectories
         self.task, self.plan, self.seeds, self.folder = task, plan, seeds, folder
@@ -145,7 +148,11 @@ class Group:
         keys = [jax.random.split(jax.random.key(seed)) for seed in seeds]
         self.init_keys = jnp.stack([k[0] for k in keys])
         self.update_keys = jnp.stack([k[1] for k in keys])
-        self.chunk = compiled_chunk(learner, len(seeds) > 1, sizes)
+        self.chunk = (
+            compiled_chunk(learner, len(seeds) > 1, sizes)
+            if images is None
+            else streamed_chunk(learner, images, sizes, config["shift"])
+        )
         if len(seeds) == 1:
             self.update_keys = self.update_keys[0]
 

@@ -94,6 +94,7 @@ def save_policy(path: Path, policy: Policy, learner: Learner, spec: Spec, about:
         "action_dim": spec.action_dim,
         "goal_dim": spec.goal_dim,
         "max_horizon": spec.max_horizon,
+        **({"goal_image": True} if spec.goal_image else {}),
         **about,
     }
     save_tree(path, policy, metadata)
@@ -114,6 +115,7 @@ def load_policy(path: Path) -> Policy:
             observation_moments=_no_moments(about["observation_shape"]),
             goal_moments=_no_moments([about["goal_dim"]]),
             tolerance=0.0,
+            goal_image=about.get("goal_image", False),
         )
     except KeyError as error:
         raise MerlinError(f"{path}: lacks {error}, so it is not a policy; train anew.") from None

@@ -16,6 +16,7 @@ from merlin.augment.base import Phi
 from merlin.checkpoint import read_metadata
 from merlin.data import Dataset, load, native
 from merlin.data.dataset import validate
+from merlin.data.images import Images
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import Evaluation, summarise
@@ -47,6 +48,8 @@ def train(
     updates: int = 5000,
     seeds: int | Sequence[int] = 1,
     out: str | Path | None = None,
+    goal: str = "vector",
+    shift: int = 0,
     resume: bool = False,
     quiet: bool = True,
     **schedule: int,
@@ -55,7 +58,9 @@ def train(
 
     The task is the dataset's own unless given; without one there is no evaluation. With an
     augmentation a share `mix` of every batch comes from trajectories that it makes, anew for each
-    seed; `phi` says what goals their states achieve, if neither task nor data does. With `out`
+    seed; `phi` says what goals their states achieve, if neither task nor data does. From images,
+    `goal` says whether goals are told as "vector" or "image", and `shift` by how many pixels each
+    image is moved at random. With `out`
     everything is kept there, and `resume` continues what was killed: the result is the same to
     the byte. `schedule` takes eval_every, eval_episodes, final_episodes, log_every and
     checkpoint_every.
@@ -67,6 +72,9 @@ def train(
     named = data.task if task is None else task
     environment = None if named is None else find(named)
     tolerance = environment.tolerance if environment else None
+    _check_sight(data, goal, shift)
+    if environment is not None:
+        environment = environment.as_seen(data.observations.shape[1:], goal)
     sizes = None
     if augment is not None:
         sizes = mixed_sizes(learner, mix) if 0.0 < mix < 1.0 else (0, 0)
@@ -77,14 +85,15 @@ def train(
             )
         if phi is None and environment is not None and environment.goal_slice is not None:
             phi = environment.achieved
-    spec = make_spec(data, learner.relabel, tolerance)
+    spec = make_spec(data, learner.relabel, tolerance, goal_image=goal == "image")
     dimensions = [*spec.observation_shape, spec.action_dim, spec.goal_dim]
     if environment is not None:
         environment.check_fit(dimensions, "the dataset")
     # What the learner cannot do with such data it says now, before anything is written.
     jax.eval_shape(lambda key: learner.init(key, spec), jax.random.key(0))
     several = jax.default_backend() != "cpu" or jax.device_count() > 1
-    together = len(chosen) > 1 and several and augment is None  # each seed has data of its own
+    # Made trajectories are each seed's own, and images are read for one seed at a time.
+    together = len(chosen) > 1 and several and augment is None and not data.has_images
     config = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -92,6 +101,7 @@ def train(
         "algo": method_name(learner, augment),
         "settings": settings_of(learner),
         **({} if augment is None else {"augment": _about(augment), "mix": mix}),
+        **({"goal": goal, "shift": shift} if data.has_images else {}),
         "task": environment.name if environment else None,
         "variant": data.variant,
         "data": {"path": data.source, "fingerprint": data.fingerprint()},
@@ -111,15 +121,35 @@ def train(
     try:
         for group in groups:
             sources: Sources = trajectories
+            images = Images([data.observations]) if data.has_images else None
             report: dict[str, Any] = {}
             if augment is not None and sizes is not None:
                 added = _augmented(augment, data, group[0], phi, folder, quiet)
                 share = sizes[1] / learner.batch_size
-                spec = make_spec(data, learner.relabel, tolerance, augmented=added, mix=share)
-                sources = (trajectories, added.on_device())
+                spec = make_spec(
+                    data,
+                    learner.relabel,
+                    tolerance,
+                    augmented=added,
+                    mix=share,
+                    goal_image=goal == "image",
+                )
+                sources = (trajectories, added.on_device(first_row=len(data.observations)))
+                if images is not None:
+                    images = Images([data.observations, added.observations])
                 report = {"augmented": added.provenance["report"]}
             trained = Group(
-                learner, spec, sources, environment, plan, group, folder, config, batch, sizes
+                learner,
+                spec,
+                sources,
+                environment,
+                plan,
+                group,
+                folder,
+                config,
+                batch,
+                sizes,
+                images,
             )
             group_policies, group_rows = trained.run(quiet)
             policies += group_policies
@@ -152,11 +182,24 @@ def resume(out: str | Path, *, updates: int | None = None, quiet: bool = True) -
         seeds=config["seeds"],
         augment=restore_augmentation(config.get("augment"), folder / "run.json"),
         mix=config.get("mix", 0.5),
+        goal=config.get("goal", "vector"),
+        shift=config.get("shift", 0),
         out=folder,
         resume=True,
         quiet=quiet,
         **{name: config[name] for name in looks},
     )
+
+
+def _check_sight(data: Dataset, goal: str, shift: int) -> None:
+    """Refuse options that say how images are used where there are none, and impossible ones."""
+    if goal not in ("vector", "image"):
+        raise MerlinError(f"--goal: {goal!r} is neither vector nor image.")
+    if shift < 0:
+        raise MerlinError(f"--shift: {shift} is not a number of pixels from 0 up.")
+    if not data.has_images:
+        for option in ("--goal image",) * (goal == "image") + ("--shift",) * (shift > 0):
+            raise MerlinError(f"{option}: the data has no images; leave the option away.")
 
 
 def _about(augment: Augmentation) -> dict[str, Any]:
@@ -208,8 +251,8 @@ def _open_folder(folder: Path, config: dict[str, Any], resume: bool) -> dict[str
         there = read_config(folder)
         # Whether seeds run together is up to the first machine; how often to look and how long
         # to train may change, since neither changes the updates already made.
-        same = ("algo", "settings", "augment", "mix", "task", "seeds", "eval_episodes")
-        for key in (*same, "eval_every"):
+        same = ("algo", "settings", "augment", "mix", "goal", "shift", "task", "seeds")
+        for key in (*same, "eval_episodes", "eval_every"):
             if there.get(key) != config.get(key):
                 raise MerlinError(
                     f"{folder}: was started with {key}={there.get(key)}, not {config.get(key)}; "

@@ -75,6 +75,7 @@ class Relabel:
             goal=goal,
             horizon=horizon.astype(jnp.float32),
             first_observation=data.observations[begin],
+            goal_observation=data.observations[begin + i],
             relabelled=relabelled,
             ahead=window(t, self.ahead),
             behind=window(t - self.behind + 1, self.behind),
@@ -140,6 +141,7 @@ def make_spec(
     *,
     augmented: Dataset | None = None,
     mix: float = 0.0,
+    goal_image: bool = False,
 ) -> Spec:
     """Describe the data to a learner, with the exact moments of what `relabel` will sample.
 
@@ -147,6 +149,13 @@ def make_spec(
     early states as observations and late ones as goals. With a share `mix` of every batch taken
     from `augmented` data they are those of the mixture.
     """
+    if goal_image and not data.has_images:
+        raise MerlinError("--goal image: the data has no images; leave the option away.")
+    if goal_image and relabel.hindsight_ratio < 1.0:
+        raise MerlinError(
+            f"hindsight_ratio: {relabel.hindsight_ratio} asks for images of the desired goals, "
+            "which the data lacks; set it to 1."
+        )
     parts = [(data, 1.0 - mix if augmented else 1.0)]
     parts += [(augmented, mix)] if augmented else []
     observation_parts, goal_parts = [], []
@@ -160,12 +169,15 @@ def make_spec(
         action_high=np.asarray(data.action_high),
         goal_dim=data.achieved_goals.shape[1],
         max_horizon=max(int(part.lengths.max()) for part, _ in parts),
-        observation_moments=_moments(observation_parts),
+        observation_moments=NO_MOMENTS if data.has_images else _moments(observation_parts),
         goal_moments=_moments(goal_parts),
         tolerance=tolerance,
+        goal_image=goal_image,
     )
 
 
+NO_MOMENTS = Moments(np.zeros(0, np.float32), np.ones(0, np.float32))
+"""Of images, which are scaled by what a byte can hold."""
 Weighted = list[tuple[np.ndarray, np.ndarray]]
 
 
