@@ -13,6 +13,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.errors import MerlinError
 from merlin.learners.base import Policy, PolicyWithMemory
+from merlin.learners.sight import SeeingPolicy
 from merlin.stats import summary
 from merlin.tasks.batch import Batch, Observation, make_batch
 from merlin.tasks.registry import Task, find
@@ -100,9 +101,7 @@ def play(
     batch: Batch | None = None,
 ) -> Rollout:
     """The episodes themselves, for those who want to look at them."""
-    return concatenate(
-        list(_waves(policy, task, episodes, seed, horizon, temperature, batch))
-    )
+    return concatenate(list(_waves(policy, task, episodes, seed, horizon, temperature, batch)))
 
 
 def _waves(
@@ -138,6 +137,8 @@ def with_temperature(policy: Any, temperature: float) -> Any:
     """The same policy, sampling its actions with so many times its own deviation."""
     if not (np.isfinite(temperature) and temperature >= 0):
         raise MerlinError(f"--temperature: {temperature} is not a number from 0 up.")
+    if isinstance(policy, SeeingPolicy):
+        return dataclasses.replace(policy, policy=with_temperature(policy.policy, temperature))
     if not hasattr(policy, "temperature"):
         raise MerlinError("--temperature: this policy has none; leave the option away.")
     return dataclasses.replace(policy, temperature=float(temperature))

@@ -8,6 +8,8 @@ seed-S/best.safetensors      the policy with the best evaluation (the paper's pr
 seed-S/metrics.jsonl         losses and evaluations by update, also as TensorBoard events
 seed-S/result.json           scores of this seed
 seed-S/augmented/            the trajectories that were made for it, if the method makes any
+seed-S/encoded/              the recorded ones as latents, with encoder.safetensors beside them, if
+                             it makes them in the latent space of an encoder of images
 """
 
 import dataclasses
@@ -21,10 +23,12 @@ import numpy as np
 from tensorboardX import SummaryWriter
 
 from merlin.augment import AUGMENTATIONS, Augmentation
+from merlin.augment.encoder import Encoder
 from merlin.checkpoint import load_tree, read_metadata, save_tree
 from merlin.errors import MerlinError
 from merlin.files import read_json, write_bytes
 from merlin.learners import LEARNERS, Learner, Policy
+from merlin.learners.sight import SeeingPolicy, blank_encoder, describe_encoder
 from merlin.methods import method_name, split_name
 from merlin.types import Moments, Spec
 
@@ -85,8 +89,20 @@ def _restore(name: str, kind: type, settings: dict[str, Any], where: Path) -> An
         raise MerlinError(f"{where}: the settings do not fit {name} ({error}).") from None
 
 
+def save_encoder(path: Path, encoder: Encoder) -> None:
+    """Write the encoder of images that a seed was trained with."""
+    save_tree(path, encoder, {"encoder": describe_encoder(encoder)})
+
+
+def load_encoder(path: Path) -> Encoder:
+    """Read it back."""
+    return load_tree(path, blank_encoder(read_metadata(path)["encoder"]))[0]
+
+
 def save_policy(path: Path, policy: Policy, learner: Learner, spec: Spec, about: dict) -> None:
     """Write a policy with all that is needed to act with it."""
+    if isinstance(policy, SeeingPolicy):
+        about = {"encoder": describe_encoder(policy.encoder), **about}
     metadata = {
         "algo": method_name(learner),
         "settings": settings_of(learner),
@@ -120,6 +136,8 @@ def load_policy(path: Path) -> Policy:
     except KeyError as error:
         raise MerlinError(f"{path}: lacks {error}, so it is not a policy; train anew.") from None
     like = jax.eval_shape(lambda key: learner.policy(learner.init(key, spec)), jax.random.key(0))
+    if "encoder" in about:
+        like = SeeingPolicy(blank_encoder(about["encoder"]), like)
     return load_tree(path, like)[0]
 
 

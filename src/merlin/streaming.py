@@ -94,9 +94,7 @@ def _used(learner: Learner, shape: tuple[int, ...], drawn: Any, state: State) ->
     return {name: bool(getattr(marked, name)) for name in SHOWN}
 
 
-def _fill(
-    batch: Batch, offsets: Any, images: Images, wanted: dict[str, bool], pad: int
-) -> Batch:
+def _fill(batch: Batch, offsets: Any, images: Images, wanted: dict[str, bool], pad: int) -> Batch:
     """The images in place of their numbers; blank ones where nobody looks."""
     shown = {}
     for index, name in enumerate(SHOWN):

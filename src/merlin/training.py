@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 import merlin
-from merlin.augment import Augmentation
+from merlin.augment import Augmentation, Augmented
 from merlin.augment.base import Phi
 from merlin.checkpoint import read_metadata
 from merlin.data import Dataset, load, native
@@ -28,9 +28,11 @@ from merlin.runs import (
     FORMAT,
     SCHEMA,
     Run,
+    load_encoder,
     read_config,
     restore_augmentation,
     restore_learner,
+    save_encoder,
     settings_of,
 )
 from merlin.tasks.batch import make_batch
@@ -72,7 +74,7 @@ def train(
     named = data.task if task is None else task
     environment = None if named is None else find(named)
     tolerance = environment.tolerance if environment else None
-    _check_sight(data, goal, shift)
+    _check_sight(data, goal, shift, latent=augment is not None and augment.latent)
     if environment is not None:
         environment = environment.as_seen(data.observations.shape[1:], goal)
     sizes = None
@@ -122,22 +124,25 @@ def train(
         for group in groups:
             sources: Sources = trajectories
             images = Images([data.observations]) if data.has_images else None
+            encoder = None
             report: dict[str, Any] = {}
             if augment is not None and sizes is not None:
-                added = _augmented(augment, data, group[0], phi, folder, quiet)
+                made = _augmented(augment, data, group[0], phi, folder, quiet)
+                recorded, added = made.encoded or data, made.dataset
                 share = sizes[1] / learner.batch_size
                 spec = make_spec(
-                    data,
+                    recorded,
                     learner.relabel,
                     tolerance,
                     augmented=added,
                     mix=share,
                     goal_image=goal == "image",
                 )
-                sources = (trajectories, added.on_device(first_row=len(data.observations)))
-                if images is not None:
-                    images = Images([data.observations, added.observations])
-                report = {"augmented": added.provenance["report"]}
+                first = trajectories if made.encoded is None else made.encoded.on_device()
+                sources = (first, added.on_device(first_row=len(data.observations)))
+                parts = [recorded.observations, added.observations]
+                images = Images(parts) if recorded.has_images else None
+                encoder, report = made.encoder, {"augmented": made.report}
             trained = Group(
                 learner,
                 spec,
@@ -150,6 +155,7 @@ def train(
                 batch,
                 sizes,
                 images,
+                encoder,
             )
             group_policies, group_rows = trained.run(quiet)
             policies += group_policies
@@ -191,15 +197,17 @@ def resume(out: str | Path, *, updates: int | None = None, quiet: bool = True) -
     )
 
 
-def _check_sight(data: Dataset, goal: str, shift: int) -> None:
+def _check_sight(data: Dataset, goal: str, shift: int, *, latent: bool) -> None:
     """Refuse options that say how images are used where there are none, and impossible ones."""
     if goal not in ("vector", "image"):
         raise MerlinError(f"--goal: {goal!r} is neither vector nor image.")
     if shift < 0:
         raise MerlinError(f"--shift: {shift} is not a number of pixels from 0 up.")
-    if not data.has_images:
-        for option in ("--goal image",) * (goal == "image") + ("--shift",) * (shift > 0):
-            raise MerlinError(f"{option}: the data has no images; leave the option away.")
+    if data.has_images and not latent:
+        return
+    why = "learned models work on latents, not on images" if latent else "the data has no images"
+    for option in ("--goal image",) * (goal == "image") + ("--shift",) * (shift > 0):
+        raise MerlinError(f"{option}: {why}; leave the option away.")
 
 
 def _about(augment: Augmentation) -> dict[str, Any]:
@@ -213,11 +221,16 @@ def _augmented(
     phi: Phi | None,
     folder: Path | None,
     quiet: bool,
-) -> Dataset:
+) -> Augmented:
     """The trajectories made for a seed: made now, or those that the run folder has already."""
     path = None if folder is None else folder / f"seed-{seed}" / "augmented"
     if path is not None and path.exists():
-        return native.load(path)
+        dataset = native.load(path)
+        found = Augmented(dataset, dict(dataset.provenance["report"]))
+        if not (data.has_images and augment.latent):
+            return found
+        encoder = load_encoder(path.with_name("encoder.safetensors"))
+        return found._replace(encoder=encoder, encoded=native.load(path.with_name("encoded")))
     made = augment(data, seed=seed, phi=phi, quiet=quiet)
     provenance = {
         "made_by": f"merlin {merlin.__version__}",
@@ -229,10 +242,15 @@ def _augmented(
     }
     dataset = validate(dataclasses.replace(made.dataset, provenance=provenance), "augmented data")
     if path is not None:
-        for stale in path.parent.glob(".augmented.*"):  # of an attempt that was killed
-            shutil.rmtree(stale)
+        for name in (".augmented.*", ".encoded.*"):  # of an attempt that was killed
+            for stale in path.parent.glob(name):
+                shutil.rmtree(stale)
+        if made.encoded is not None:
+            save_encoder(path.with_name("encoder.safetensors"), made.encoder)
+            native.save(made.encoded, path.with_name("encoded"), overwrite=True)
         native.save(dataset, path)
-    return dataset
+        dataset = native.load(path) if dataset.has_images else dataset
+    return made._replace(dataset=dataset)
 
 
 def refuse_finished(folder: Path, resume: bool) -> None:

@@ -18,10 +18,16 @@ MOST_TRAJECTORIES = 10_000
 
 
 class Augmented(NamedTuple):
-    """New trajectories, and plain numbers that say how they came about."""
+    """New trajectories, and plain numbers that say how they came about.
+
+    If their states are not those of the data but the latents of an encoder, that encoder and the
+    recorded data with latents in place of images.
+    """
 
     dataset: Dataset
     report: dict[str, Any]
+    encoder: Any = None
+    encoded: Dataset | None = None
 
 
 @runtime_checkable
@@ -33,6 +39,11 @@ class Augmentation(Protocol):
     """
 
     def __hash__(self) -> int: ...
+
+    @property
+    def latent(self) -> bool:
+        """Whether it turns images into latents, so that learners do not see the images."""
+        ...
 
     def __call__(
         self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
@@ -49,12 +60,6 @@ def say_if_fewer(made: int, wanted: int, tried: int, *, advice: str, quiet: bool
     if made < wanted and not quiet:
         message = f"only {made} of {wanted} new trajectories came of {tried} attempts; {advice}"
         print(message, file=sys.stderr)
-
-
-def require_vectors(data: Dataset, who: str) -> None:
-    """Images need an encoder of their own kind, which there is not."""
-    if data.observations.ndim != 2:
-        raise MerlinError(f"observations: are images, which {who} cannot work with yet.")
 
 
 def moments(rows: np.ndarray) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:

@@ -140,9 +140,12 @@ class Train:
         if (data.desired_goals is None or unseen) and not chosen:
             settings["hindsight_ratio"] = "1"
             lacks = "images of" if unseen else "desired"
-            print(f"the data has no {lacks} goals: training with hindsight_ratio=1", file=sys.stderr)
+            print(
+                f"the data has no {lacks} goals: training with hindsight_ratio=1", file=sys.stderr
+            )
         values = tuned.values() if tuned else {}
-        values |= IMAGE_VALUES if data.has_images else {}
+        latent = method.augmentation is not None and method.augmentation.latent
+        values |= IMAGE_VALUES if data.has_images and not latent else {}
         method = configure(self.algo, settings, values, **how)
         return train(
             method.learner,

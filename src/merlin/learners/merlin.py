@@ -127,7 +127,9 @@ class Merlin:
         """Negative log-likelihood of the batch's actions; only `net` is differentiated."""
         policy = with_net(policy, net)
         embedding = policy.embed_all(batch.horizon)
-        mean, std = jax.vmap(policy.distribution_of)(batch.observation, policy.goal_of(batch), embedding)
+        mean, std = jax.vmap(policy.distribution_of)(
+            batch.observation, policy.goal_of(batch), embedding
+        )
         return -jnp.mean(jax.vmap(gaussian_log_prob)(batch.action, mean, std))
 
     @property

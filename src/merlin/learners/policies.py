@@ -133,5 +133,7 @@ def transitions(
     """
     return (
         policy.state_goal(batch.observation, policy.goal_of(batch)),
-        policy.state_goal(batch.next_observation, policy.goal_of(batch if following is None else following)),
+        policy.state_goal(
+            batch.next_observation, policy.goal_of(batch if following is None else following)
+        ),
     )

@@ -24,9 +24,7 @@ def draw(task: Task, states: Float[np.ndarray, "states observation"]) -> Frames:
     """Frames of any states, for tasks whose states say all that a camera shows."""
     assert task.film is not None
     module, _, name = task.film.partition(":")
-    return getattr(importlib.import_module(module), name)(
-        states, task.image_size, **task.arguments
-    )
+    return getattr(importlib.import_module(module), name)(states, task.image_size, **task.arguments)
 
 
 def replay(

@@ -295,7 +295,6 @@ class Camera:
             self._gl.free()
             self._context = None
 
-
     def __del__(self) -> None:
         if hasattr(self, "_context"):  # it may never have come so far
             self.close()
