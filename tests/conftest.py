@@ -20,7 +20,7 @@ import jaxtyping
 
 # Shapes and types of these modules are checked at every call. Not merlin.data.dataset: a Dataset
 # may hold anything until `validate` has said in words what is wrong with it.
-_NETS = ("nets", "unet", "transformer", "diffusion")
+_NETS = ("nets", "vision", "unet", "transformer", "diffusion")
 _CHECKED = ("data.relabel", *_NETS, "values", "augment", "learners", "stats", "checkpoint")
 jaxtyping.install_import_hook([f"merlin.{name}" for name in _CHECKED], "beartype.beartype")
 

@@ -125,7 +125,7 @@ class TestFrames:
 
         moved = data.observations.copy()
         moved[50 + 7, 0] += 0.01
-        with pytest.raises(MerlinError, match=r"step 7 of episode 1: .* merlin collect --pixels"):
+        with pytest.raises(MerlinError, match=r"step 7 of episode 1: .*merlin collect --pixels"):
             with_images(replace(data, observations=moved), task, workers=1).observations.whole()
 
     @pytest.mark.parametrize("name", ["SawyerReach", "SawyerDoor"])

@@ -140,7 +140,9 @@ class Rollouts:
         encoded = replace(data, observations=encoder.embed_all(data.observations), source=None)
         told = np.asarray(encoder.goals(jnp.asarray(encoded.observations)))
         error = np.linalg.norm(told - data.achieved_goals, axis=1)
-        made = self(encoded, seed=seed, phi=lambda z: np.asarray(encoder.goals(z)), quiet=quiet)
+        made = self(
+            encoded, seed=seed, phi=lambda z: np.asarray(encoder.goals(jnp.asarray(z))), quiet=quiet
+        )
         report = {**made.report, "encoder_loss": loss, "goal_error": float(error.mean())}
         return Augmented(made.dataset, report, encoder, encoded)
 

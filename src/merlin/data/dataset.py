@@ -37,7 +37,7 @@ class Dataset:
     Call `validate` on data from outside.
     """
 
-    observations: np.ndarray  # (states, *observation)
+    observations: Any  # (states, *observation): an array, a Stream or a Selection
     actions: Float[np.ndarray, "actions action"]
     achieved_goals: Float[np.ndarray, "states goal"]
     desired_goals: Float[np.ndarray, "episodes goal"] | None

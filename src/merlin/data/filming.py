@@ -16,6 +16,7 @@ from merlin.engines import Engine
 from merlin.errors import MerlinError
 from merlin.files import write_bytes
 from merlin.progress import Progress
+from merlin.tasks import gl
 from merlin.tasks.batch import default_workers
 from merlin.tasks.filming import draw, replay
 from merlin.tasks.registry import Task
@@ -71,6 +72,7 @@ def _replayed(
     quiet: bool,
 ) -> Iterator[np.ndarray]:
     """Frames of a few episodes at a time, in their order, made by worker processes."""
+    gl.ready(task)
     starts = range(0, len(data), EPISODES_PER_JOB)
     kept = _Parts(parts, data, task)
     missing = [first for first in starts if not kept.has(first)]

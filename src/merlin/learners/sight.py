@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.augment.encoder import Encoder, image_encoder
@@ -25,7 +26,7 @@ class SeeingPolicy(eqx.Module):
         horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]:
-        return self.policy(self.encoder(observation), goal, horizon, key)
+        return self.policy(self.encoder(jnp.asarray(observation)), goal, horizon, key)
 
 
 def describe_encoder(encoder: Encoder) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from merlin.errors import MerlinError
+from merlin.tasks import gl
 from merlin.tasks.registry import Task
 from merlin.tasks.workers import Pool
 
@@ -134,6 +135,7 @@ class ParallelBatch:
     """Environments spread over processes; every step waits for the slowest."""
 
     def __init__(self, task: Task, n: int, workers: int):
+        gl.ready(task)
         bounds = np.linspace(0, n, workers + 1).astype(int)
         self._slices = [slice(a, b) for a, b in itertools.pairwise(bounds)]
         self._pool = Pool(workers)
