@@ -225,8 +225,8 @@ def started(learner, data, **how):
 
 
 class TestTraining:
-    @pytest.mark.parametrize("learner", [Merlin(**SMALL), ActionableModels(**SMALL)])
-    def test_images_from_disk_train_as_images_in_memory(self, images, learner):
+    def test_images_from_disk_train_as_images_in_memory(self, images):
+        learner = Merlin(**SMALL)
         state, key = started(learner, images), jax.random.key(4)
         rows = images.on_device()
         streamed = streamed_chunk(learner, Images([images.observations]))
@@ -253,8 +253,10 @@ class TestTraining:
         used = _used(learner, (SIZE, SIZE, 3), drawn, state)
         assert {name for name, wanted in used.items() if wanted} == looks
 
-    @pytest.mark.parametrize("goal", ["vector", "image"])
-    @pytest.mark.parametrize("kind", [Merlin, GCSL, WGCSL, ActionableModels])
+    @pytest.mark.parametrize(
+        ("kind", "goal"),
+        [(Merlin, "image"), (GCSL, "vector"), (WGCSL, "vector"), (ActionableModels, "image")],
+    )
     def test_learners_train_and_their_policies_act(self, images, kind, goal, tmp_path):
         run = merlin.train(
             kind(**SMALL),

@@ -62,10 +62,9 @@ def train(
     augmentation a share `mix` of every batch comes from trajectories that it makes, anew for each
     seed; `phi` says what goals their states achieve, if neither task nor data does. From images,
     `goal` says whether goals are told as "vector" or "image", and `shift` by how many pixels each
-    image is moved at random. With `out`
-    everything is kept there, and `resume` continues what was killed: the result is the same to
-    the byte. `schedule` takes eval_every, eval_episodes, final_episodes, log_every and
-    checkpoint_every.
+    image is moved at random. With `out` everything is kept there, and `resume` continues what was
+    killed: the result is the same to the byte. `schedule` takes eval_every, eval_episodes,
+    final_episodes, log_every and checkpoint_every.
     """
     plan = Schedule(updates=updates, **schedule)
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
@@ -128,7 +127,8 @@ def train(
             report: dict[str, Any] = {}
             if augment is not None and sizes is not None:
                 made = _augmented(augment, data, group[0], phi, folder, quiet)
-                recorded, added = made.encoded or data, made.dataset
+                recorded = data if made.encoded is None else made.encoded
+                added = made.dataset
                 share = sizes[1] / learner.batch_size
                 spec = make_spec(
                     recorded,
@@ -267,6 +267,10 @@ def _open_folder(folder: Path, config: dict[str, Any], resume: bool) -> dict[str
     refuse_finished(folder, resume)
     if (folder / "run.json").exists():
         there = read_config(folder)
+        if "augment" in there:  # settings that are newer than the run have their default there
+            known = restore_augmentation(there["augment"], folder / "run.json")
+            assert known is not None
+            there = {**there, "augment": _about(known)}
         # Whether seeds run together is up to the first machine; how often to look and how long
         # to train may change, since neither changes the updates already made.
         same = ("algo", "settings", "augment", "mix", "goal", "shift", "task", "seeds")
