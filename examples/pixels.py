@@ -15,6 +15,8 @@ from merlin.tasks.registry import TASKS
 
 STEPS = (0, 2, 5, 10, 20, 40)
 SEED = 3
+KEPT = 6
+"""Steps for which a preference lasts."""
 
 
 def main(out: Path = Path("docs/images/pixels.png")) -> None:
@@ -25,9 +27,9 @@ def main(out: Path = Path("docs/images/pixels.png")) -> None:
         batch = LocalBatch(task.from_pixels(goal="image"), 1)
         seen = batch.reset([SEED])
         frames, rng = [seen["observation"][0]], np.random.default_rng(SEED)
-        push = rng.uniform(-1, 1, (1, task.action_dim))
-        for _ in range(max(STEPS)):
-            # Random play with a preference of its own, or little would move.
+        for step in range(max(STEPS)):
+            if step % KEPT == 0:  # random play with preferences, or little would move
+                push = rng.uniform(-1, 1, (1, task.action_dim))
             action = np.clip(push + rng.uniform(-1, 1, push.shape), -1, 1)
             frames.append(batch.step(action.astype(np.float32)).observation["observation"][0])
         batch.close()

@@ -10,6 +10,7 @@ states after it (`uniform_time`). Methods that look at more than one step ask fo
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -178,7 +179,7 @@ def make_spec(
 
 NO_MOMENTS = Moments(np.zeros(0, np.float32), np.ones(0, np.float32))
 """Of images, which are scaled by what a byte can hold."""
-Weighted = list[tuple[np.ndarray, np.ndarray]]
+Weighted = list[tuple[Any, np.ndarray]]
 
 
 def _weighted(data: Dataset, relabel: Relabel, share: float) -> tuple[Weighted, Weighted]:

@@ -277,6 +277,10 @@ class PointEnv(_PointTask, gymnasium.Env[Observation, np.ndarray]):
         self._require_reset()
         return None if self.render_mode is None else self._frames()[0]
 
+    def goal_frame(self) -> raster.Frame:
+        """What a camera would show with the goal reached."""
+        return self.goal_frames()[0]
+
     def _observation(self) -> Observation:
         return {key: value[0] for key, value in _observe(self._positions, self._goals).items()}
 
