@@ -12,7 +12,7 @@ import merlin
 from merlin.augment import Rollouts, Stitch
 from merlin.cli import main
 from merlin.data.filming import with_images
-from merlin.data.images import Images, Selection, Stream, ahead, pieces, shift
+from merlin.data.images import Images, Selection, Stream, ahead, image_moments, pieces, shift
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import evaluate
@@ -24,6 +24,7 @@ from merlin.streaming import SHOWN, _used, compiled_draw, streamed_chunk
 from merlin.tasks.batch import LocalBatch, ParallelBatch, VectorBatch
 from merlin.tasks.point import film
 from merlin.tasks.registry import find
+from merlin.types import Moments
 from merlin.vision import Cnn, Conv, ImageNet, Pixels, features_of, make_net
 
 SIZE = 16
@@ -80,9 +81,19 @@ class TestNetworks:
         net = ImageNet((SIZE, SIZE, 3), 2, 5, (8,), 4, key=jax.random.key(2))
         one, other = rng.integers(0, 256, (2, SIZE, SIZE, 3)).astype(np.uint8)
         numbers = rng.normal(size=5).astype(np.float32)
-        x = jnp.concatenate([Pixels()(jnp.asarray(i)) for i in (one, other)] + [numbers])
+        pixels = Pixels(Moments(np.zeros((SIZE, SIZE, 3), np.float32), np.array([255.0])))
+        x = jnp.concatenate([pixels(jnp.asarray(i)) for i in (one, other)] + [numbers])
         seen = [net.cnn(jnp.asarray(i, jnp.float32) / 255) for i in (one, other)]
         np.testing.assert_allclose(net(x), net.head(jnp.concatenate([*seen, numbers])), atol=1e-6)
+
+    def test_what_never_changes_is_nothing_to_the_network(self, rng):
+        frames = np.full((40, SIZE, SIZE, 3), 200, np.uint8)
+        frames[:, 3, 4] = rng.integers(0, 256, (40, 3))
+        pixels = Pixels(image_moments(frames))
+        seen = np.stack([pixels(jnp.asarray(f)) for f in frames]).reshape(frames.shape)
+        assert seen.std() == pytest.approx(1, abs=0.01)
+        seen[:, 3, 4] = 0
+        np.testing.assert_allclose(seen, 0, atol=1e-4)
 
     def test_vectors_get_a_plain_mlp(self, states):
         spec = make_spec(states, Merlin().relabel)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
 from merlin.errors import MerlinError
 from merlin.nets import MLP, Normaliser
-from merlin.types import Spec
+from merlin.types import Moments, Spec
 
 LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, width of the filter and stride of each convolution."""
@@ -81,10 +81,21 @@ def features_of(shape: Sequence[int]) -> int:
 
 
 class Pixels(eqx.Module):
-    """An image as a flat vector from 0 to 1: what `Normaliser` is for vectors."""
+    """An image as a flat vector: what `Normaliser` is for vectors.
+
+    The mean image is subtracted, and all pixels are scaled alike. What never changes is most of an
+    image; left in, it drowns the little that moves, and a policy takes many times as long to learn.
+    """
+
+    mean: Float[Array, " pixels"]
+    scale: Float[Array, ""]
+
+    def __init__(self, moments: Moments):
+        self.mean = jnp.asarray(moments.mean.reshape(-1))
+        self.scale = jnp.float32(1.0 / max(1.0, float(np.mean(moments.std))))
 
     def __call__(self, image: UInt8[Array, "height width channels"]) -> Float[Array, " pixels"]:
-        return image.reshape(-1).astype(jnp.float32) / 255.0
+        return (image.reshape(-1).astype(jnp.float32) - self.mean) * self.scale
 
 
 class ImageNet(eqx.Module):
@@ -129,12 +140,12 @@ Inputs = Normaliser | Pixels
 
 def observation_inputs(spec: Spec) -> Inputs:
     """What turns an observation into numbers that a network can take."""
-    return Pixels() if spec.has_images else Normaliser(spec.observation_moments)
+    return (Pixels if spec.has_images else Normaliser)(spec.observation_moments)
 
 
 def goal_inputs(spec: Spec) -> Inputs:
     """The same for a goal."""
-    return Pixels() if spec.goal_image else Normaliser(spec.goal_moments)
+    return Pixels(spec.observation_moments) if spec.goal_image else Normaliser(spec.goal_moments)
 
 
 def make_net(

@@ -23,8 +23,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from merlin.augment.base import divisor, moments
 from merlin.augment.fitting import fit
 from merlin.data.dataset import Dataset
-from merlin.data.images import Images
+from merlin.data.images import Images, image_moments
 from merlin.nets import MLP, Linear
+from merlin.types import Moments
 from merlin.vision import ImageNet, Net, Pixels
 
 ROWS_PER_CALL = 1 << 16
@@ -73,13 +74,13 @@ class Encoder(eqx.Module):
 
 
 def image_encoder(
-    shape: Sequence[int], hidden: Sequence[int], dim: int, goals: int, *, key: PRNGKeyArray
+    moments: Moments, hidden: Sequence[int], dim: int, goals: int, *, key: PRNGKeyArray
 ) -> Encoder:
     """An untrained encoder of images; with `goals` it can be asked what goal they achieve."""
     net_key, readout_key = jax.random.split(key)
     return Encoder(
-        inputs=Pixels(),
-        net=ImageNet(shape, 1, 0, hidden, dim, key=net_key),
+        inputs=Pixels(moments),
+        net=ImageNet(moments.mean.shape, 1, 0, hidden, dim, key=net_key),
         readout=Linear(dim, goals, key=readout_key) if goals else None,
     )
 
@@ -153,7 +154,7 @@ def _fit_to_images(
 ) -> tuple[Encoder, float]:
     """The same for images, which are gathered batch by batch."""
     goals = data.achieved_goals.shape[1] if goal_weight > 0 else 0
-    encoder = image_encoder(data.observations.shape[1:], hidden, dim, goals, key=key)
+    encoder = image_encoder(image_moments(data.observations), hidden, dim, goals, key=key)
     images = Images([data.observations])
     scale = 1.0 / divisor(moments(data.achieved_goals)[1])
 

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int32, UInt32
 
 from merlin.data.dataset import ROWS_AT_ONCE, Dataset
+from merlin.data.images import image_moments
 from merlin.errors import MerlinError
 from merlin.types import Batch, Moments, PRNGKeyArray, Spec, Trajectories, Window
 
@@ -170,15 +171,15 @@ def make_spec(
         action_high=np.asarray(data.action_high),
         goal_dim=data.achieved_goals.shape[1],
         max_horizon=max(int(part.lengths.max()) for part, _ in parts),
-        observation_moments=NO_MOMENTS if data.has_images else _moments(observation_parts),
+        observation_moments=(
+            image_moments(data.observations) if data.has_images else _moments(observation_parts)
+        ),
         goal_moments=_moments(goal_parts),
         tolerance=tolerance,
         goal_image=goal_image,
     )
 
 
-NO_MOMENTS = Moments(np.zeros(0, np.float32), np.ones(0, np.float32))
-"""Of images, which are scaled by what a byte can hold."""
 Weighted = list[tuple[Any, np.ndarray]]
 
 

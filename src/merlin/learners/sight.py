@@ -5,11 +5,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.augment.encoder import Encoder, image_encoder
 from merlin.learners.base import Policy
 from merlin.nets import Linear
+from merlin.types import Moments
 from merlin.vision import ImageNet
 
 
@@ -44,5 +46,6 @@ def describe_encoder(encoder: Encoder) -> dict[str, Any]:
 
 def blank_encoder(about: dict[str, Any]) -> Encoder:
     """An encoder as `describe_encoder` describes it, to be filled from a file."""
-    shapes = (about["shape"], about["hidden"], about["dim"], about["goals"])
-    return jax.eval_shape(lambda key: image_encoder(*shapes, key=key), jax.random.key(0))
+    moments = Moments(np.zeros(about["shape"], np.float32), np.ones(1, np.float32))
+    sizes = (about["hidden"], about["dim"], about["goals"])
+    return jax.eval_shape(lambda key: image_encoder(moments, *sizes, key=key), jax.random.key(0))
