@@ -8,7 +8,10 @@ A critic learns the discounted number of steps away from the goal (reward -1 unt
 an actor climbs it. Four of five goals are replaced by what the same episode achieved later on, so
 that failures teach, too. Where exploration alone would take too long, demonstrations of a scripted
 controller are kept in a buffer of their own: the actor also clones them, wherever the critic does
-not think that its own action is better already.
+not think that its own action is better already. Where a goal takes one precise move, the controller
+advises instead: it says for every state that is visited, also by the actor, what it would do there
+(Ross et al., "A Reduction of Imitation Learning and Structured Prediction to No-Regret Online
+Learning", 2011).
 """
 
 from dataclasses import dataclass
@@ -34,6 +37,7 @@ class Replay(NamedTuple):
     achieved_goals: Float[Array, "capacity steps+1 goal"]
     desired_goals: Float[Array, "capacity goal"]
     filled: Int[Array, ""]
+    advice: Float[Array, "capacity steps action"] | None = None  # of a controller, for its goal
 
 
 class Sample(NamedTuple):
@@ -88,6 +92,7 @@ class DDPG:
     action_penalty: float = 1.0
     demonstration_batch: int = 128
     cloning_weight: float = 0.0  # 0: no demonstrations
+    advice_batch: int = 1024
 
     def init(self, key: PRNGKeyArray, observation: int, goal: int, action: int) -> DDPGState:
         actor_key, critic_key = jax.random.split(key)
@@ -120,6 +125,18 @@ class DDPG:
             goal=goal,
             reward=-(reached > self.tolerance).astype(jnp.float32),
         )
+
+    def disagreement(
+        self, actor: MLP, replay: Replay, scaling: Scaling, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """Squared distance of an actor from the advice, for the goals that were asked for."""
+        assert replay.advice is not None
+        episode_key, step_key = jax.random.split(key)
+        shape, steps = (self.advice_batch,), replay.actions.shape[1]
+        episode = jax.random.randint(episode_key, shape, 0, replay.filled)
+        t = jax.random.randint(step_key, shape, 0, steps)
+        x = scaling(replay.observations[episode, t], replay.desired_goals[episode])
+        return jnp.mean(jnp.sum((act(actor, x) - replay.advice[episode, t]) ** 2, axis=-1))
 
     def update(
         self,
@@ -157,6 +174,10 @@ class DDPG:
                 better = value(state.critic, shown_x, theirs) > estimate[self.batch_size :]
                 error = jnp.sum((mine - theirs) ** 2, axis=-1)
                 loss += self.cloning_weight * jnp.mean(jnp.where(better, error, 0.0))
+            if replay.advice is not None:
+                loss += self.cloning_weight * self.disagreement(
+                    actor, replay, scaling, demonstration_key
+                )
             return loss
 
         critic_value, critic_gradient = jax.value_and_grad(critic_loss)(state.critic)

@@ -19,7 +19,7 @@ from merlin.checkpoint import load_tree, save_tree
 from merlin.errors import MerlinError
 from merlin.experts.actor import Actor
 from merlin.experts.behaviour import Behaviour, Expert, play_episodes
-from merlin.experts.controllers import CONTROLLERS
+from merlin.experts.controllers import CONTROLLERS, Controller
 from merlin.experts.ddpg import DDPG, DDPGState, Replay, Scaling, to_numpy, track
 from merlin.experts.plans import PLANS, Plan
 from merlin.files import read_json, write_bytes, write_json
@@ -112,7 +112,14 @@ class Sums:
 class Memory:
     """All episodes of a run: on the device to sample from, on disk to survive a kill."""
 
-    def __init__(self, task: Task, capacity: int, folder: Path | None, count: int = 0):
+    def __init__(
+        self,
+        task: Task,
+        capacity: int,
+        folder: Path | None,
+        count: int = 0,
+        controller: Controller | None = None,
+    ):
         steps = task.episode_steps
         shapes = {
             "observations": (capacity, steps + 1, task.observation_dim),
@@ -120,6 +127,9 @@ class Memory:
             "achieved_goals": (capacity, steps + 1, task.goal_dim),
             "desired_goals": (capacity, task.goal_dim),
         }
+        self._controller = controller
+        if controller is not None:
+            shapes["advice"] = shapes["actions"]
         self._files = {
             name: _allocate(folder / f"{name}.npy" if folder else None, shape, count)
             for name, shape in shapes.items()
@@ -131,11 +141,22 @@ class Memory:
 
     def add(self, played: Rollout) -> None:
         begin = int(self.replay.filled)
-        new = {name: getattr(played, name) for name in self._files}
+        new = played._asdict()
+        if self._controller is not None:
+            new["advice"] = _advice(self._controller, played)
+        new = {name: new[name] for name in self._files}
         end = begin + len(played.actions)
         for name, rows in new.items():
             self._files[name][begin:end] = rows
         self.replay = _append(self.replay, new, begin)
+
+
+def _advice(controller: Controller, played: Rollout) -> np.ndarray:
+    """What a controller would have done in every state of some episodes."""
+    states = played.observations[:, :-1]
+    goals = np.repeat(played.desired_goals, states.shape[1], axis=0)
+    advice = controller(states.reshape(len(goals), -1), goals)
+    return advice.reshape(played.actions.shape).astype(np.float32)
 
 
 def _allocate(path: Path | None, shape: tuple[int, ...], count: int) -> np.ndarray:
@@ -235,18 +256,27 @@ def _cycles(
     if checkpoint.exists():
         state, about = load_tree(checkpoint, state)
         sums.values = {name: np.array(values) for name, values in about["sums"].items()}
-    memory = Memory(
-        task, plan.cycles * plan.episodes, out / "replay", about["cycle"] * plan.episodes
-    )
-    demonstrations = _demonstrations(task, plan, seed, opened)
+    # Advised episodes are all of one kind; demonstrations are cloned with what followed from them.
+    shown, ahead, controller = None, 0, None
+    if plan.advised:
+        ahead, controller = plan.demonstrations, CONTROLLERS[str(plan.controller)]
+    filled = ahead + about["cycle"] * plan.episodes if about["cycle"] else 0
+    capacity = ahead + plan.cycles * plan.episodes
+    memory = Memory(task, capacity, out / "replay", filled, controller)
+    demonstrations = None if filled and plan.advised else _demonstrations(task, plan, seed, opened)
     if demonstrations is not None and about["cycle"] == 0:
-        sums.add(demonstrations[1])
-    shown = None if demonstrations is None else demonstrations[0]
+        sums.add(demonstrations)
+    if demonstrations is not None and plan.advised:
+        memory.add(demonstrations)
+    elif demonstrations is not None:
+        kept = Memory(task, plan.demonstrations, None)
+        kept.add(demonstrations)
+        shown = kept.replay
     began = time.monotonic() - about["seconds"]
     label = f"expert for {task.name}"
     with Progress(label, plan.cycles, "cycles", quiet=quiet) as bar, signals() as stopped:
         for cycle in range(about["cycle"], plan.cycles):
-            uniform = 1.0 if cycle == 0 and shown is None else plan.uniform
+            uniform = 1.0 if cycle == 0 and plan.controller is None else plan.uniform
             behaviour = Expert(to_numpy(state.actor, sums.scaling()), plan.noise, uniform)
             begin = cycle * plan.episodes
             played = opened.play(behaviour, seed, range(begin, begin + plan.episodes))
@@ -338,14 +368,9 @@ def _card(
     }
 
 
-def _demonstrations(
-    task: Task, plan: Plan, seed: int, opened: Players
-) -> tuple[Replay, Rollout] | None:
+def _demonstrations(task: Task, plan: Plan, seed: int, opened: Players) -> Rollout | None:
     if plan.controller is None:
         return None
     behaviour = Expert(CONTROLLERS[plan.controller], *plan.demonstration_noise)
     # A stream of their own, so that they are not the first training episodes again.
-    played = opened.play(behaviour, seed + 500_009, range(plan.demonstrations))
-    kept = Memory(task, plan.demonstrations, None)
-    kept.add(played)
-    return kept.replay, played
+    return opened.play(behaviour, seed + 500_009, range(plan.demonstrations))
