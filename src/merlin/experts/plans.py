@@ -62,9 +62,12 @@ PLANS: dict[str, Plan] = {
     "FetchPick": _demonstrated("fetch_pick", cycles=120, tolerance=0.05),
     # One strike decides, and it takes millimetres: the actor is advised wherever it goes.
     "FetchSlide": Plan(
-        cycles=200,
+        cycles=150,
         learner=DDPG(
-            tolerance=0.05, learning_rate=5e-4, action_penalty=0.0, cloning_weight=1000.0
+            tolerance=0.05,
+            batch_size=256,
+            action_penalty=0.0,
+            cloning_weight=1000.0,
         ),
         updates=100,
         noise=0.05,
@@ -73,7 +76,7 @@ PLANS: dict[str, Plan] = {
         demonstrations=500,
         demonstration_noise=(0.05, 0.05),
         advised=True,
-        eval_every=20,
+        eval_every=15,
         helped_by=("advice of a scripted controller in every state that is visited",),
     ),
     # Twenty joints must stand within a tight tolerance together: little noise, and no

@@ -81,9 +81,14 @@ def evaluate_actor(
 
 
 class Sums:
-    """Running moments of observations and goals."""
+    """Running moments of observations and goals.
 
-    def __init__(self, observation: int, goal: int):
+    Of the observations of the first `steps` of every episode: in an advised one it is there that
+    details matter, while later on the object is far away.
+    """
+
+    def __init__(self, observation: int, goal: int, steps: int | None = None):
+        self._steps = steps
         self.values = {
             "observation": np.zeros((3, observation)),  # count, sum, sum of squares
             "goal": np.zeros((3, goal)),
@@ -92,7 +97,8 @@ class Sums:
     def add(self, played: Rollout) -> None:
         achieved = played.achieved_goals.reshape(-1, played.achieved_goals.shape[-1])
         goals = np.concatenate([achieved, played.desired_goals])
-        states = played.observations.reshape(-1, played.observations.shape[-1])
+        states = played.observations[:, : self._steps]
+        states = states.reshape(-1, states.shape[-1])
         for name, values in (("observation", states), ("goal", goals)):
             rows = values.astype(np.float64)
             self.values[name] += np.stack(
@@ -250,7 +256,8 @@ def _cycles(
     learner = plan.learner
     init_key, update_key = jax.random.split(jax.random.key(seed))
     state = learner.init(init_key, task.observation_dim, task.goal_dim, task.action_dim)
-    sums = Sums(task.observation_dim, task.goal_dim)
+    early = task.episode_steps // 4 if plan.advised else None
+    sums = Sums(task.observation_dim, task.goal_dim, early)
     about: dict[str, Any] = {"cycle": 0, "seconds": 0.0, "best": None, "curve": []}
     checkpoint = out / "checkpoint.safetensors"
     if checkpoint.exists():
