@@ -15,8 +15,8 @@ FETCH_STEP, FETCH_SECONDS = 0.05, 0.04
 """How far a Fetch gripper moves under an action of 1, in metres, and for how long."""
 SLIDE_FINGERS, SLIDE_PUCK = np.array([0.0135, 0.0149]), 0.025
 """Half the sides of the closed fingers' rectangle, and the puck's radius, in metres."""
-SLIDE_REACH = 1.25
-"""How far along x the gripper can strike."""
+SLIDE_REACH = 1.1
+"""How far along x the puck may lie for a strike; it starts nearer, so that only one is made."""
 SLIDE_STRIKES = (0.0, 0.10, 0.20, 0.30, 0.45, 0.50, 0.60, 0.70, 0.80, 1.00, 1.30)
 SLIDE_ANGLES = (0.0, 0.15, 0.19, 0.22, 0.28, 0.37, 0.59, 0.69, 0.77, 0.93, 1.52)
 SLIDE_GAINS = (0.73, 0.73, 0.73, 0.73, 0.68, 0.71, 0.77, 0.84, 0.85, 0.80, 0.68)
@@ -105,7 +105,7 @@ def _slide_one(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     to_goal = (goal - puck)[:2]
     action = np.zeros(4)
     if speed > 0.1 or puck[0] > SLIDE_REACH or np.linalg.norm(to_goal) < 0.04:
-        return action  # it slides, is out of reach, or is there
+        return action  # it slides, has been struck, or is there
     direction, strength = _strike(to_goal)
     gap = puck[:2] - gripper[:2] - _touching(direction) * direction
     along = gap @ direction

@@ -65,7 +65,7 @@ PLANS: dict[str, Plan] = {
         cycles=150,
         learner=DDPG(
             tolerance=0.05,
-            batch_size=256,
+            batch_size=128,
             action_penalty=0.0,
             cloning_weight=1000.0,
         ),
@@ -73,7 +73,7 @@ PLANS: dict[str, Plan] = {
         noise=0.05,
         uniform=0.05,
         controller="fetch_slide",
-        demonstrations=500,
+        demonstrations=300,
         demonstration_noise=(0.05, 0.05),
         advised=True,
         eval_every=15,

@@ -284,7 +284,7 @@ def _cycles(
     with Progress(label, plan.cycles, "cycles", quiet=quiet) as bar, signals() as stopped:
         for cycle in range(about["cycle"], plan.cycles):
             uniform = 1.0 if cycle == 0 and plan.controller is None else plan.uniform
-            behaviour = Expert(to_numpy(state.actor, sums.scaling()), plan.noise, uniform)
+            behaviour = Expert(_actor(plan, state, sums.scaling()), plan.noise, uniform)
             begin = cycle * plan.episodes
             played = opened.play(behaviour, seed, range(begin, begin + plan.episodes))
             memory.add(played)
@@ -304,7 +304,7 @@ def _cycles(
             last = cycle + 1 == plan.cycles
             looked = (cycle + 1) % plan.eval_every == 0 or last
             if looked:
-                row = _look(task, plan, opened, to_numpy(state.actor, scaling), about, metrics, out)
+                row = _look(task, plan, opened, _actor(plan, state, scaling), about, metrics, out)
                 note = f"success {row['success']:.2f}  return {row['return']:.2f}"
                 bar.update(cycle + 1, note, force=True)
             else:
@@ -318,6 +318,11 @@ def _cycles(
                     f"`merlin expert train {task.name} --out {out} --resume`."
                 )
     return about
+
+
+def _actor(plan: Plan, state: DDPGState, scaling: Scaling) -> Actor:
+    """The actor that plays; of an advised one the slow copy, whose strikes scatter less."""
+    return to_numpy(state.target_actor if plan.advised else state.actor, scaling)
 
 
 def _look(
