@@ -20,12 +20,14 @@ SLIDE_REACH = 1.1
 SLIDE_STRIKES = (0.0, 0.10, 0.20, 0.30, 0.45, 0.50, 0.60, 0.70, 0.80, 1.00, 1.30)
 SLIDE_ANGLES = (0.0, 0.15, 0.19, 0.22, 0.28, 0.37, 0.59, 0.69, 0.77, 0.93, 1.52)
 SLIDE_GAINS = (0.73, 0.73, 0.73, 0.73, 0.68, 0.71, 0.77, 0.84, 0.85, 0.80, 0.68)
-SLIDE_REST = 0.05
+SLIDE_REST = 0.073
+SLIDE_NEARER = 14.0
 """Where a strike sends the puck, fitted to 1,000 random strikes.
 
 A strike at SLIDE_STRIKES (radians from the x axis) sends it off at SLIDE_ANGLES: the flat face of
 the fingers hardly turns it, their corner does. The root of the way that it slides is SLIDE_REST +
-SLIDE_GAINS * the action's length, with deviations of 0.025 m along the way and 0.02 m across.
+SLIDE_GAINS * the action's length, with deviations of 0.025 m along the way and 0.02 m across. Every
+metre farther than 4 mm from the puck asks for SLIDE_NEARER more of the action.
 """
 
 
@@ -90,10 +92,10 @@ def _pick_one(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
 
 
 def fetch_slide(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """Go behind the puck, seen from where it is struck to, and strike it as hard as the way is long.
+    """Go behind the puck, seen from the goal, and strike it as hard as the way is long.
 
-    Within a step the gripper is fastest at the beginning and then slows down. So it must not hit the
-    puck on the way: it stops just short of it, and the next step is the strike.
+    Within a step the gripper is fastest at the beginning and then slows down. So it must not meet
+    the puck on the way: it stops just short of it, and the next step is the strike.
     """
     return np.stack([_slide_one(o, g) for o, g in zip(observation, goal, strict=True)])
 
@@ -114,7 +116,7 @@ def _slide_one(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     low = height < 0.018
     level = 0.01
     if low and -0.01 < along < 0.01 and beside < 0.01:
-        action[:2] = strength * direction
+        action[:2] = (strength + SLIDE_NEARER * (along - 0.004)) * direction
     elif low and 0.0 < along < 0.05 and beside < 0.012:
         # In one step to 4 mm from the puck: from rest, a step goes 0.6 of what is asked for.
         action[:2] = (gap - 0.004 * direction) / (0.6 * FETCH_STEP)

@@ -86,6 +86,7 @@ class DDPG:
     tolerance: float  # how near counts as reached
     hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 1e-3
+    halving: int | None = None  # updates after which the learning rate is half as large
     discount: float = 0.98
     batch_size: int = 512
     hindsight: float = 0.8  # share of goals replaced by later achieved ones
@@ -131,14 +132,18 @@ class DDPG:
     ) -> Float[Array, ""]:
         """Squared distance of an actor from the advice, for the goals that were asked for.
 
-        Early steps are drawn more often (half of them from the first quarter of an episode): there
-        it is decided what the later ones only wait for.
+        Half of the steps are among the three up to the one that first moves the object: they decide
+        what most others only prepare or wait for. Of the rest, half are in the first quarter.
         """
         assert replay.advice is not None
-        episode_key, step_key = jax.random.split(key)
+        episode_key, step_key, before_key = jax.random.split(key, 3)
         shape, steps = (self.advice_batch,), replay.actions.shape[1]
         episode = jax.random.randint(episode_key, shape, 0, replay.filled)
-        t = (steps * jax.random.uniform(step_key, shape) ** 2).astype(int)
+        early = (steps * jax.random.uniform(step_key, shape) ** 2).astype(int)
+        moves = jnp.linalg.norm(jnp.diff(replay.achieved_goals[episode], axis=1), axis=-1)
+        begin = jnp.argmax(moves > 0.02 * self.tolerance, axis=1)
+        decisive = jnp.maximum(begin - jax.random.randint(before_key, shape, 0, 3), 0)
+        t = jnp.where(jnp.arange(self.advice_batch) % 2 == 0, early, decisive)
         x = scaling(replay.observations[episode, t], replay.desired_goals[episode])
         return jnp.mean(jnp.sum((act(actor, x) - replay.advice[episode, t]) ** 2, axis=-1))
 
@@ -206,7 +211,9 @@ class DDPG:
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
+        if self.halving is None:
+            return optax.adam(self.learning_rate)
+        return optax.adam(optax.exponential_decay(self.learning_rate, self.halving, 0.5))
 
 
 def act(actor: MLP, x: Float[Array, "batch inputs"]) -> Float[Array, "batch action"]:

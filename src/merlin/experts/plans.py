@@ -62,21 +62,23 @@ PLANS: dict[str, Plan] = {
     "FetchPick": _demonstrated("fetch_pick", cycles=120, tolerance=0.05),
     # One strike decides, and it takes millimetres: the actor is advised wherever it goes.
     "FetchSlide": Plan(
-        cycles=150,
+        cycles=200,
         learner=DDPG(
             tolerance=0.05,
+            halving=8000,
             batch_size=128,
             action_penalty=0.0,
             cloning_weight=1000.0,
         ),
-        updates=100,
+        episodes=32,
+        updates=200,
         noise=0.05,
-        uniform=0.05,
+        uniform=0.02,
         controller="fetch_slide",
         demonstrations=300,
         demonstration_noise=(0.05, 0.05),
         advised=True,
-        eval_every=15,
+        eval_every=20,
         helped_by=("advice of a scripted controller in every state that is visited",),
     ),
     # Twenty joints must stand within a tight tolerance together: little noise, and no
