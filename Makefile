@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow bench lint format docs clean
+.PHONY: demo test slow bench bench-stitching lint format docs clean
 
 demo: .venv/.installed
 	$(BIN)/python examples/demo.py
@@ -15,8 +15,15 @@ slow: .venv/.installed-dev
 
 bench: .venv/.installed
 	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/collection.py
+	$(BIN)/python benchmarks/grid.py
+	$(BIN)/python benchmarks/walls.py
+	$(BIN)/python benchmarks/reverse_models.py
+
+bench-stitching: .venv/.installed-dev
+	$(BIN)/python benchmarks/stitching.py
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

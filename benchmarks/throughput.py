@@ -18,7 +18,7 @@ import numpy as np
 
 from merlin.data import Dataset
 from merlin.data.relabel import make_spec
-from merlin.learners import Merlin
+from merlin.learners import Learner, Merlin
 from merlin.loop import compiled_chunk
 
 OBSERVATION, ACTION, GOAL, BATCH = 25, 4, 3, 512
@@ -41,18 +41,15 @@ def fetch_push_shaped() -> Dataset:
     )
 
 
-def training() -> Callable[[], None]:
-    """`UPDATES` updates of the real loop, sampling included."""
-    data = fetch_push_shaped()
-    learner = Merlin(hindsight_ratio=0.5, horizon=20, batch_size=BATCH)
-    spec = make_spec(data, learner.relabel)
-    state = learner.init(jax.random.key(0), spec)
+def training(learner: Learner, data: Dataset, updates: int) -> Callable[[], None]:
+    """So many updates of the real loop, sampling included."""
+    state = learner.init(jax.random.key(0), make_spec(data, learner.relabel, tolerance=0.05))
     trajectories, key = data.on_device(), jax.random.key(1)
     chunk = compiled_chunk(learner, together=False)
 
     def run() -> None:
         nonlocal state
-        state, metrics = chunk(state, trajectories, key, 0, UPDATES)
+        state, metrics = chunk(state, trajectories, key, 0, updates)
         jax.block_until_ready(metrics)
 
     return run
@@ -99,7 +96,9 @@ def xla_products() -> Callable[[], None]:
 
 
 def main() -> None:
-    contenders = {"update": training(), "xla": xla_products(), "numpy": numpy_products()}
+    learner = Merlin(hindsight_ratio=0.5, horizon=20, batch_size=BATCH)
+    update = training(learner, fetch_push_shaped(), UPDATES)
+    contenders = {"update": update, "xla": xla_products(), "numpy": numpy_products()}
     for run in contenders.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in contenders}

@@ -1,5 +1,7 @@
 """What README and docs tell people to type works."""
 
+import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -49,3 +51,29 @@ def test_the_table_of_experts_is_that_of_their_cards():
     for task in map(merlin.TASKS.__getitem__, shipped):
         card = library.card(task)
         assert f"| {task.name} | {card['success']:.2f} | {card['return']:.2f} |" in page
+
+
+def test_pages_show_the_committed_results():
+    """README and docs are what `python results/update.py` makes of the rows."""
+    place = importlib.util.spec_from_file_location("update", ROOT / "results" / "update.py")
+    update = importlib.util.module_from_spec(place)
+    place.loader.exec_module(update)
+    for path, text in update.pages().items():
+        assert path.read_text() == text, f"{path.name}: run `python results/update.py`"
+    for figure in (update.STATE / "figures").glob("*.svg"):
+        assert (update.FIGURES / figure.name).read_bytes() == figure.read_bytes()
+
+
+def test_every_committed_row_can_be_traced():
+    folders = [path.parent for path in (ROOT / "results").glob("*/bench.json")]
+    assert folders
+    for folder in folders:
+        commands = json.loads((folder / "bench.json").read_text())["commands"]
+        assert all(command.startswith("merlin bench ") for command in commands)
+        for line in (folder / "rows.jsonl").read_text().splitlines():
+            row = json.loads(line)
+            assert row["status"] == "done", row["cell"]
+            assert row["command"].startswith("NPROC=1 merlin train ")
+            assert row["data"]["command"].startswith("merlin collect ")
+            assert row["version"]
+            assert row["machine"]["packages"]["jax"]

@@ -18,10 +18,11 @@ from merlin.errors import MerlinError
 from merlin.experts import controllers, library
 from merlin.experts.actor import Actor
 from merlin.experts.behaviour import Expert, play_episodes
-from merlin.experts.ddpg import DDPG, Replay, Scaling, act, td_target, to_numpy, track
+from merlin.experts.ddpg import DDPG, Replay, Scaling, to_numpy, track
 from merlin.experts.plans import Plan
 from merlin.experts.training import train_expert
 from merlin.tasks.registry import TASKS
+from merlin.values import act
 
 TINY = Plan(
     cycles=6,
@@ -44,13 +45,6 @@ def replay(episodes=3, steps=5):
         desired_goals=jnp.full((episodes, 1), -1.0),
         filled=jnp.int32(episodes - 1),
     )
-
-
-def test_td_targets_by_hand():
-    reward = jnp.array([-1.0, 0.0, -1.0, 0.0])
-    next_value = jnp.array([-10.0, -10.0, -60.0, 5.0])
-    target = td_target(reward, next_value, 0.98)
-    np.testing.assert_allclose(target, [-10.8, -9.8, -50.0, 0.0], rtol=1e-6)
 
 
 def test_hindsight_goals_come_from_the_future_of_the_same_episode():

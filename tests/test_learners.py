@@ -13,38 +13,38 @@ import numpy as np
 import optax
 import pytest
 
-from merlin.data import Dataset, Episode
+from learner_data import ASYMMETRIC, SYMMETRIC, TOLERANCE, random_walks, tiny_batch
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import with_temperature
 from merlin.learners import LEARNERS, Learner, Merlin, Policy, configure
 from merlin.loop import make_chunk
-from merlin.types import Batch
 
-SYMMETRIC = (np.array([-1.0, -1.0]), np.array([1.0, 1.0]))
-ASYMMETRIC = (np.array([-0.5, -0.2]), np.array([2.0, 0.6]))
 PROBE_UPDATES = 400
-
-
-@lru_cache
-def random_walks(asymmetric: bool = False) -> Dataset:
-    """The plane where next state = state + action, walked at random; goals are reached."""
-    rng = np.random.default_rng(7)
-    low, high = ASYMMETRIC if asymmetric else SYMMETRIC
-    episodes = []
-    for _ in range(400):
-        actions = rng.uniform(low, high, (5, 2))
-        states = rng.normal(0, 1, (1, 2)) + np.cumsum(np.vstack([np.zeros(2), actions]), 0)
-        episodes.append(Episode(states, actions, states, states[-1]))
-    return Dataset.from_episodes(episodes, action_low=low, action_high=high)
+TINY = {
+    "beso": {"guidance": 1.5},
+    "dd": {
+        "window": 4,
+        "diffusion_steps": 10,
+        "sampling_steps": 5,
+        "channels": 16,
+        "multipliers": (1, 2),
+        "inverse_hidden": (64, 64),
+        "average_start": 100,
+    },
+    "g-dql": {"hidden": (64, 64), "average_start": 100, "tolerance": 0.3},
+}
+"""Over the small preset of a method: what makes it small enough to compile and learn in seconds."""
 
 
 @lru_cache
 def small(name: str) -> Learner:
-    """The method with its defaults, but sized for a probe."""
-    wanted = {"hidden": (64, 64), "batch_size": 256, "learning_rate": 2e-3}
+    """The method with its defaults, or its small preset, but sized for a probe."""
+    wanted = {"hidden": (64, 64), "batch_size": 256, "learning_rate": 2e-3, "target_keep": 0.98}
     fields = {field.name for field in dataclasses.fields(LEARNERS[name])}
-    return LEARNERS[name](**{key: value for key, value in wanted.items() if key in fields})
+    sized = {key: value for key, value in wanted.items() if key in fields}
+    preset = getattr(LEARNERS[name], "presets", {}).get("small", {})
+    return LEARNERS[name](**{**preset, **sized, **TINY.get(name, {})})
 
 
 @lru_cache
@@ -54,7 +54,7 @@ def compiled(name: str):
 
 def init(name, data, seed=0):
     learner = small(name)
-    spec = make_spec(data, learner.relabel)
+    spec = make_spec(data, learner.relabel, TOLERANCE)
     return jax.jit(lambda key: learner.init(key, spec))(jax.random.key(seed))
 
 
@@ -74,7 +74,12 @@ def act(policy, observations, goals, horizon=1.0):
     told = None if horizon is None else jnp.float32(horizon)
     rows = (jnp.asarray(observations, jnp.float32), jnp.asarray(goals, jnp.float32))
     keys = jax.random.split(jax.random.key(0), len(observations))
-    return np.asarray(jax.vmap(policy, (0, 0, None, 0))(*rows, told, keys))
+    return np.asarray(_act(policy, *rows, told, keys))
+
+
+@eqx.filter_jit
+def _act(policy, observations, goals, horizon, keys):
+    return jax.vmap(policy, (0, 0, None, 0))(observations, goals, horizon, keys)
 
 
 def same(one, other) -> bool:
@@ -162,13 +167,6 @@ class TestEveryLearner:
 
 
 # Merlin
-
-
-def tiny_batch(actions, **fields) -> Batch:
-    n = len(actions)
-    zeros = jnp.zeros((n, 2), jnp.float32)
-    blank = Batch(zeros, jnp.asarray(actions, jnp.float32), *[zeros] * 4, jnp.ones(n, jnp.float32))
-    return blank._replace(**fields)
 
 
 def merlin_state(seed=0, **settings):
@@ -272,6 +270,21 @@ def test_settings_over_tuned_values_over_defaults():
     assert configure("merlin", given, tuned) == Merlin(
         hindsight_ratio=0.2, horizon=None, hidden=(16, 8), learning_rate=1e-3
     )
+
+
+def test_presets_stand_between_tuned_values_and_settings(monkeypatch):
+    monkeypatch.setattr(Merlin, "presets", {"tiny": {"hidden": (8,), "horizon": 3}}, raising=False)
+    tuned = {"hindsight_ratio": 0.2, "horizon": 20}
+    made = configure("merlin", {"batch_size": "7"}, tuned, preset="tiny")
+    assert made == Merlin(hindsight_ratio=0.2, horizon=3, hidden=(8,), batch_size=7)
+    assert configure("merlin", {"horizon": "9"}, tuned, preset="tiny").horizon == 9
+    with pytest.raises(MerlinError, match="--preset: merlin has no preset 'tinny'; did you mean"):
+        configure("merlin", preset="tinny")
+
+
+def test_a_method_without_presets_says_so():
+    with pytest.raises(MerlinError, match="merlin has none"):
+        configure("merlin", preset="small")
 
 
 @pytest.mark.parametrize(

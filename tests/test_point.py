@@ -14,7 +14,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from merlin.tasks import raster
-from merlin.tasks.point import OPEN, ROOMS, Arena, PointEnv, PointVectorEnv, Rectangle
+from merlin.tasks.point import (
+    OPEN,
+    ROOMS,
+    Arena,
+    PointEnv,
+    PointVectorEnv,
+    Rectangle,
+    steps_in_the_open,
+)
 
 TASKS = [("PointReach", False), ("PointRooms", True)]
 BOTH = pytest.mark.parametrize("rooms", [False, True])
@@ -387,3 +395,22 @@ def test_vector_render_equals_single_render(rooms):
         env = PointEnv(**options)
         env.reset(seed=4 + index)
         np.testing.assert_array_equal(frame, env.render())
+
+
+def test_steps_in_the_open_by_hand():
+    """Apart by (0.5, 0.5): one step to stay. (3, 0): two, onto the rim. (2.8, 2.8): after two the
+    rest is 1.13 long, so three. From corner to corner nine leave (1, 1), which is too far."""
+    starts = np.array([[0.5, 0.5], [3.0, 0.0], [2.8, -2.8], [5.0, 5.0]])
+    goals = np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [-5.0, -5.0]])
+    np.testing.assert_array_equal(steps_in_the_open(starts, goals), [1, 2, 3, 10])
+
+
+def test_going_straight_takes_the_steps_in_the_open(rng):
+    """The policy that shortens both coordinates as fast as it can arrives just then."""
+    at, goals = rng.uniform(-5, 5, (2, 300, 2))
+    steps, arrived = steps_in_the_open(at, goals), np.zeros(300, int)
+    for step in range(1, 11):
+        at = OPEN.move(at, goals - at)
+        there = np.linalg.norm(at - goals, axis=1) <= 1
+        arrived[(arrived == 0) & there] = step
+    np.testing.assert_array_equal(arrived, steps)

@@ -18,6 +18,7 @@ from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 
 RATIOS = (0.0, 0.3, 1.0)
+RULES = [Relabel(ratio, uniform_time=uniform) for ratio in RATIOS for uniform in (False, True)]
 MIXED = (2, 3, 7, 12)
 STATES = 24  # of every dataset that hypothesis draws: one shape, compiled once
 
@@ -38,26 +39,30 @@ def labelled_dataset(lengths, *, goals=True):
     return Dataset.from_episodes(episodes, action_low=0.0, action_high=100.0)
 
 
-def reference(lengths, ratio):
+def reference(lengths, rule):
     """Probability of every (episode, t, i or None if not relabelled), by enumeration."""
     table = {}
+    ratio = rule.hindsight_ratio
     for e, states in enumerate(lengths):
         pairs = [(t, i) for t in range(states) for i in range(t + 1, states)]
         for t, i in pairs:
-            each = 1.0 / len(lengths) / len(pairs)
+            share = len(pairs)
+            if rule.uniform_time:
+                share = (states - 1) * (states - 1 - t)
+            each = 1.0 / len(lengths) / share
             table[e, t, i] = ratio * each
             table[e, t, None] = table.get((e, t, None), 0.0) + (1.0 - ratio) * each
     return {place: p for place, p in table.items() if p > 0.0}
 
 
 @lru_cache
-def compiled(ratio, n):
-    return jax.jit(lambda data, key: Relabel(ratio).sample(data, key, n))
+def compiled(rule, n):
+    return jax.jit(lambda data, key: rule.sample(data, key, n))
 
 
-def draw(data, ratio, n, seed=0):
-    batch = compiled(ratio, n)(data.on_device(), jax.random.key(seed))
-    return type(batch)(*map(np.asarray, batch))
+def draw(data, rule, n, seed=0):
+    batch = compiled(rule, n)(data.on_device(), jax.random.key(seed))
+    return jax.tree.map(np.asarray, batch)
 
 
 def read_off(batch, lengths):
@@ -71,7 +76,11 @@ def read_off(batch, lengths):
     np.testing.assert_array_equal(batch.next_observation[:, :2], then)
     np.testing.assert_array_equal(batch.next_achieved_goal, then)
 
+    np.testing.assert_array_equal(batch.first_observation[:, 0], episode)
+    np.testing.assert_array_equal(batch.first_observation[:, 1], 0)
+
     relabelled = batch.goal[:, 0] >= 0
+    np.testing.assert_array_equal(batch.relabelled, relabelled)
     i = np.where(relabelled, batch.goal[:, 1].astype(int), -1)
     own, other = relabelled, ~relabelled
     np.testing.assert_array_equal(batch.goal[own, 0], episode[own])
@@ -94,19 +103,19 @@ def compositions(draw):
 
 
 @settings(max_examples=60, deadline=None)
-@given(lengths=compositions(), ratio=st.sampled_from(RATIOS), seed=st.integers(0, 2**31 - 1))
-def test_every_row_is_some_pair_of_one_episode(lengths, ratio, seed):
-    batch = draw(labelled_dataset(lengths), ratio, 256, seed)
+@given(lengths=compositions(), rule=st.sampled_from(RULES), seed=st.integers(0, 2**31 - 1))
+def test_every_row_is_some_pair_of_one_episode(lengths, rule, seed):
+    batch = draw(labelled_dataset(lengths), rule, 256, seed)
     places = {(e, t, None if i < 0 else i) for e, t, i in read_off(batch, lengths).tolist()}
-    assert places <= reference(lengths, ratio).keys()
+    assert places <= reference(lengths, rule).keys()
 
 
-@pytest.mark.parametrize("ratio", RATIOS)
-def test_pairs_are_as_frequent_as_enumeration_says(ratio):
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_pairs_are_as_frequent_as_enumeration_says(rule):
     n = 200_000
-    expected = reference(MIXED, ratio)
+    expected = reference(MIXED, rule)
     places, counts = np.unique(
-        read_off(draw(labelled_dataset(MIXED), ratio, n), MIXED), axis=0, return_counts=True
+        read_off(draw(labelled_dataset(MIXED), rule, n), MIXED), axis=0, return_counts=True
     )
     observed = dict.fromkeys(expected, 0)
     for (e, t, i), count in zip(places.tolist(), counts, strict=True):
@@ -119,7 +128,7 @@ def test_pairs_are_as_frequent_as_enumeration_says(ratio):
 @pytest.mark.parametrize(("ratio", "horizons"), [(1.0, range(1, 50)), (0.0, range(2, 51))])
 def test_horizons_of_the_benchmark(ratio, horizons):
     """Fifty states: 1 to 49 towards a state of the episode, 2 to 50 towards its own goal."""
-    horizon = draw(labelled_dataset((50, 50)), ratio, 200_000).horizon
+    horizon = draw(labelled_dataset((50, 50)), Relabel(ratio), 200_000).horizon
     assert horizon.dtype == np.float32
     assert set(horizon.astype(int)) == set(horizons)
     mean = 17.0 if ratio == 1.0 else 50.0 - 16.0  # E[i - t] = 17 and E[t] = 16
@@ -128,16 +137,16 @@ def test_horizons_of_the_benchmark(ratio, horizons):
 
 def test_the_key_decides_the_batch():
     data = labelled_dataset(MIXED)
-    one, same, other = (draw(data, 0.3, 64, seed) for seed in (3, 3, 4))
-    for a, b in zip(one, same, strict=True):
+    one, same, other = (draw(data, Relabel(0.3), 64, seed) for seed in (3, 3, 4))
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(same), strict=True):
         np.testing.assert_array_equal(a, b)
     assert (one.observation != other.observation).any()
 
 
-def enumerated_moments(data, ratio):
+def enumerated_moments(data, rule):
     """Mean and deviation of observation and goal over all that can be sampled."""
     observations, goals, weights = [], [], []
-    for (e, t, i), p in reference(data.lengths.tolist(), ratio).items():
+    for (e, t, i), p in reference(data.lengths.tolist(), rule).items():
         episode = data.episode(e)
         observations.append(episode.observations[t])
         goals.append(episode.desired_goal if i is None else episode.achieved_goals[i])
@@ -161,15 +170,15 @@ def noisy_dataset(rng):
     )
 
 
-@pytest.mark.parametrize("ratio", RATIOS)
-def test_moments_are_those_of_the_sampling_distribution(rng, ratio):
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_moments_are_those_of_the_sampling_distribution(rng, rule):
     data = noisy_dataset(rng)
-    spec = make_spec(data, Relabel(ratio))
+    spec = make_spec(data, rule)
     found = (spec.observation_moments, spec.goal_moments)
     n = 400_000
-    batch = draw(data, ratio, n)
+    batch = draw(data, rule, n)
     for moments, exact, rows in zip(
-        found, enumerated_moments(data, ratio), (batch.observation, batch.goal), strict=True
+        found, enumerated_moments(data, rule), (batch.observation, batch.goal), strict=True
     ):
         np.testing.assert_allclose(moments.mean, exact[0], rtol=1e-5)
         np.testing.assert_allclose(moments.std, exact[1], rtol=1e-5)
@@ -203,7 +212,28 @@ def test_desired_goals_are_needed_only_if_asked_for():
     with pytest.raises(MerlinError, match=r"hindsight_ratio: 0\.9"):
         make_spec(data, Relabel(0.9))
     make_spec(data, Relabel(1.0))
-    read_off(draw(data, 1.0, 64), MIXED)
+    read_off(draw(data, Relabel(1.0), 64), MIXED)
+
+
+def test_windows_stay_within_their_episode():
+    """A window ahead begins at t, one behind ends there; beyond the edge the edge is repeated."""
+    batch = draw(labelled_dataset(MIXED), Relabel(1.0, ahead=5, behind=4), 4000)
+    episode, t = batch.observation[:, 0].astype(int), batch.observation[:, 1].astype(int)
+    last = np.asarray(MIXED)[episode] - 1
+    for window, offsets in ((batch.ahead, range(5)), (batch.behind, range(-3, 1))):
+        for column, offset in enumerate(offsets):
+            inside = (t + offset >= 0) & (t + offset <= last)
+            np.testing.assert_array_equal(window.valid[:, column], inside)
+            state = np.clip(t + offset, 0, last)
+            np.testing.assert_array_equal(window.observations[:, column, 0], episode)
+            np.testing.assert_array_equal(window.observations[:, column, 1], state)
+            action = np.clip(t + offset, 0, last - 1)
+            np.testing.assert_array_equal(window.actions[:, column, 0], episode)
+            np.testing.assert_array_equal(window.actions[:, column, 1], action)
+    plain = draw(labelled_dataset(MIXED), Relabel(1.0), 4000)
+    assert (plain.ahead, plain.behind) == (None, None)
+    with pytest.raises(MerlinError, match="a window has 0 steps"):
+        Relabel(1.0, ahead=-1)
 
 
 @pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan")])

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from merlin.errors import MerlinError
-from merlin.tasks.workers import Pool
+from merlin.tasks.batch import default_workers
+from merlin.tasks.workers import Failure, Pool
 
 
 def square(memory, x):
@@ -48,23 +49,72 @@ def test_map_keeps_the_order_and_uses_everybody():
 )
 def test_errors_come_back(kind, error, message):
     pool = Pool(2)
-    processes = list(pool._processes)
+    processes = [worker.process for worker in pool._workers]
     with pytest.raises(error, match=message):
         list(pool.map(fail, [(kind,)]))
     assert all(process.poll() is not None for process in processes)
 
 
-def test_workers_end_with_the_process_that_started_them():
+def last_wish(memory, path, x):
+    """Die at the first attempt, leave a note for the second."""
+    if x == 1 and not os.path.exists(path):
+        with open(path, "w"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    return x * x
+
+
+def test_outcomes_report_failures_and_go_on(tmp_path):
+    with Pool(2) as pool:
+        kinds = ["input", "bug", "exit"]
+        found = dict(pool.outcomes(fail, [(kind,) for kind in kinds], attempts=2))
+        assert found[0] == Failure("this is what is wrong.")
+        assert found[1].message == "ZeroDivisionError: oops"
+        assert "in fail" in found[1].trace
+        assert "worker process died" in found[2].message
+        # The dead were replaced.
+        assert list(pool.map(square, [(x,) for x in range(5)])) == [0, 1, 4, 9, 16]
+
+
+def test_a_job_whose_worker_was_killed_is_done_again(tmp_path):
+    with Pool(2) as pool:
+        jobs = [(str(tmp_path / "note"), x) for x in range(4)]
+        assert dict(pool.outcomes(last_wish, jobs)) == {0: 0, 1: 1, 2: 4, 3: 9}
+    assert (tmp_path / "note").exists()
+
+
+def environment(memory):
+    return default_workers(), os.environ["NPROC"]
+
+
+def test_workers_know_how_many_cores_are_theirs(monkeypatch):
+    with Pool(1, cores=3) as pool:
+        assert pool.each(environment, [()]) == [(3, "3")]
+    monkeypatch.setenv("MERLIN_CORES", "none")
+    with pytest.raises(MerlinError, match="MERLIN_CORES: 'none' is not a number of cores"):
+        default_workers()
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_workers_end_with_the_process_that_started_them(busy):
     program = (
         "from merlin.tasks.workers import Pool\n"
         "import time\n"
         "pool = Pool(2)\n"
-        "print(*(p.pid for p in pool._processes), flush=True)\n"
-        "time.sleep(60)\n"
+        "print(*(w.process.pid for w in pool._workers), flush=True)\n"
     )
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    if busy:
+        program += "from test_workers import doze\npool.each(doze, [(), ()])\n"
+    program += "time.sleep(60)\n"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=os.path.dirname(__file__),
+    )
     children = [int(pid) for pid in parent.stdout.readline().split()]
     assert len(children) == 2
+    if busy:
+        time.sleep(1.0)  # for the jobs to begin
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
@@ -72,6 +122,10 @@ def test_workers_end_with_the_process_that_started_them():
     while any(map(alive, children)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(alive, children))
+
+
+def doze(memory):
+    time.sleep(60)
 
 
 def alive(pid):

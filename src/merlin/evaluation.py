@@ -1,17 +1,18 @@
 """Policy and task to return and success per episode."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.errors import MerlinError
-from merlin.learners.base import Policy
+from merlin.learners.base import Policy, PolicyWithMemory
 from merlin.stats import summary
 from merlin.tasks.batch import Batch, Observation, make_batch
 from merlin.tasks.registry import Task, find
@@ -110,13 +111,7 @@ def play(
     opened = make_batch(task, task.environments) if batch is None else batch
     try:
         for seeds, count in waves(task, range(seed, seed + episodes)):
-            labels = np.asarray(seeds, np.uint32)
-
-            def act(observation: Observation, t: int, labels: np.ndarray = labels) -> np.ndarray:
-                state = np.asarray(observation["observation"], np.float32)
-                goal = np.asarray(observation["desired_goal"], np.float32)
-                return np.asarray(_act(policy, state, goal, told, key, np.uint32(t), labels))
-
+            act = _actor(policy, told, key, np.asarray(seeds, np.uint32))
             parts.append(truncate(rollout(opened, act, seeds, task.episode_steps), count))
     finally:
         if batch is None:
@@ -133,16 +128,38 @@ def with_temperature(policy: Any, temperature: float) -> Any:
     return dataclasses.replace(policy, temperature=float(temperature))
 
 
+def _actor(
+    policy: Policy, told: ArrayLike | None, key: PRNGKeyArray, labels: np.ndarray
+) -> Callable[[Observation, int], np.ndarray]:
+    """What acts in one batch of episodes, with a memory that begins and ends with them."""
+    memory = None
+    if isinstance(policy, PolicyWithMemory):
+        spread = lambda leaf: jnp.broadcast_to(leaf, (len(labels), *leaf.shape))  # noqa: E731
+        memory = jax.tree.map(spread, policy.begin())
+
+    def act(observation: Observation, t: int) -> np.ndarray:
+        nonlocal memory
+        state = np.asarray(observation["observation"], np.float32)
+        goal = np.asarray(observation["desired_goal"], np.float32)
+        action, memory = _act(policy, memory, state, goal, told, key, np.uint32(t), labels)
+        return np.asarray(action)
+
+    return act
+
+
 @eqx.filter_jit
 def _act(
     policy: Policy,
+    memory: Any,
     observation: ArrayLike,
     goal: ArrayLike,
     horizon: ArrayLike | None,
     key: PRNGKeyArray,
     t: ArrayLike,
     labels: ArrayLike,
-) -> Float[Array, "batch action"]:
+) -> tuple[Float[Array, "batch action"], Any]:
     # One key per episode and step: an episode's noise does not depend on its neighbours.
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), labels)
-    return jax.vmap(policy, (0, 0, None, 0))(observation, goal, horizon, keys)
+    if isinstance(policy, PolicyWithMemory):
+        return jax.vmap(policy.step, (0, 0, 0, None, 0))(memory, observation, goal, horizon, keys)
+    return jax.vmap(policy, (0, 0, None, 0))(observation, goal, horizon, keys), None

@@ -1,6 +1,7 @@
 """Pictures of runs and policies. Every function draws on axes that the caller made."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patches import Circle, Rectangle
 
 from merlin.learners import Policy
@@ -16,6 +18,8 @@ from merlin.tasks.rollout import Rollout
 
 INK, BLUE, GREEN, RED, GREY = "#22272e", "#2f6fb7", "#2e9e5b", "#c8443a", "#9aa3ad"
 SHADE = "#e8ebee"
+PIECES = (BLUE, "#d98324", "#7b4fa3", "#1f8a8a", RED)
+"""Colours of the pieces of a stitched trajectory, in turn."""
 
 
 def save(figure: Figure, path: Path) -> Path:
@@ -88,6 +92,45 @@ def vector_field(
     )
 
 
+def value_map(axes: Axes, values: Float[np.ndarray, " points"], *, low: float) -> AxesImage:
+    """A value at every place of a square grid on the floor of a Point task, in rows from below."""
+    side = round(len(values) ** 0.5)
+    picture = axes.imshow(
+        values.reshape(side, side),
+        origin="lower",
+        extent=(-BOUND, BOUND, -BOUND, BOUND),
+        cmap="viridis",
+        vmin=low,
+        vmax=0.0,
+    )
+    axes.set_xticks([-BOUND, 0, BOUND])
+    axes.set_yticks([-BOUND, 0, BOUND])
+    return picture
+
+
+def agreement(axes: Axes, truth: Float[np.ndarray, "..."], guess: Float[np.ndarray, "..."]) -> None:
+    """How estimates are spread at every true value; those of a perfect critic lie on the line."""
+    levels = np.unique(truth)
+    spread = [guess[truth == level] for level in levels]
+    axes.boxplot(
+        spread,
+        positions=levels,
+        widths=0.5,
+        whis=(5, 95),
+        showfliers=False,
+        patch_artist=True,
+        boxprops={"facecolor": SHADE, "edgecolor": INK},
+        medianprops={"color": BLUE, "linewidth": 2},
+        manage_ticks=False,
+    )
+    axes.plot(levels, levels, "--", color=GREY, zorder=0)
+    axes.set_xlabel("true value")
+    axes.set_ylabel("learned value")
+    axes.grid(alpha=0.25)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
 def paths(axes: Axes, played: Rollout, radius: float) -> None:
     """The ways that episodes took, each from its start to its goal."""
     for path, goal, success in zip(
@@ -98,3 +141,53 @@ def paths(axes: Axes, played: Rollout, radius: float) -> None:
         axes.plot(*path.T, "-", color=colour, linewidth=1.2)
         axes.plot(*path.T, ".", color=colour, markersize=3)
         axes.plot(*path[0], "o", color=INK, markersize=5)
+
+
+def patchwork(
+    axes: Axes, path: Float[np.ndarray, "states 2"], switches: Sequence[int], *, label: str = ""
+) -> None:
+    """A trajectory made of pieces of others: a colour for each, a ring where it switches.
+
+    `switches` holds the step before each switch.
+    """
+    edges = [0, *(step + 1 for step in switches), len(path)]
+    for piece, (begin, end) in enumerate(itertools.pairwise(edges)):
+        colour = PIECES[piece % len(PIECES)]
+        axes.plot(*path[begin : end + 1].T, "-", color=colour, linewidth=1.2)
+        axes.plot(*path[begin:end].T, ".", color=colour, markersize=4)
+    for step in switches:
+        middle = (path[step] + path[step + 1]) / 2
+        axes.plot(*middle, "o", color=INK, markersize=11, fillstyle="none", markeredgewidth=1.4)
+    axes.plot(*path[0], "o", color=INK, markersize=5)
+    axes.plot(*path[-1], "+", color=GREEN, markersize=11, markeredgewidth=2.5)
+    axes.set_title(label, fontsize=9)
+
+
+def timing(axes: Axes, milliseconds: Mapping[str, float], *, title: str, baseline: str) -> None:
+    """Bars of time per method on a logarithmic scale, each with its ratio to the baseline."""
+    names = list(milliseconds)
+    colours = [BLUE if name == baseline else GREY for name in names]
+    bars = axes.bar(names, list(milliseconds.values()), color=colours, width=0.65)
+    for name, bar in zip(names, bars, strict=True):
+        ratio = milliseconds[name] / milliseconds[baseline]
+        text = f"{milliseconds[name]:.3g} ms"
+        text += "" if name == baseline else f"\nx {ratio:.3g}"
+        axes.annotate(
+            text,
+            (bar.get_x() + bar.get_width() / 2, bar.get_height()),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=8,
+            color=INK,
+        )
+    axes.set_yscale("log")
+    # Room for the labels above the highest bar.
+    axes.set_ylim(min(milliseconds.values()) / 3, max(milliseconds.values()) * 12)
+    axes.set_ylabel("milliseconds")
+    axes.set_title(title, fontsize=10)
+    axes.grid(axis="y", alpha=0.25)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)

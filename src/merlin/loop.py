@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from merlin.checkpoint import load_tree, save_tree
+from merlin.data.relabel import sample_mixture
 from merlin.errors import MerlinError
 from merlin.evaluation import evaluate
 from merlin.files import write_json
@@ -22,7 +23,7 @@ from merlin.runs import SeedLog, save_policy
 from merlin.signals import Interrupted, signals
 from merlin.tasks.batch import Batch
 from merlin.tasks.registry import Task
-from merlin.types import PRNGKeyArray, Spec, State, Trajectories
+from merlin.types import PRNGKeyArray, Spec, State
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class Schedule:
             yield step
 
 
+Sources = Any
+"""Trajectories, or a pair of them: recorded and augmented."""
+
+
 @dataclass
 class Progression:
     """What is known of one seed so far, beside its state."""
@@ -63,19 +68,32 @@ class Progression:
     evaluations: list[dict[str, Any]] = field(default_factory=list)
 
 
-def make_chunk(learner: Learner) -> Callable[..., tuple[State, dict]]:
+def mixed_sizes(learner: Learner, mix: float) -> tuple[int, int]:
+    """How many examples of a batch are recorded and how many are from augmented data."""
+    added = round(mix * learner.batch_size)
+    return learner.batch_size - added, added
+
+
+def make_chunk(
+    learner: Learner, sizes: tuple[int, int] | None = None
+) -> Callable[..., tuple[State, dict]]:
     """The jitted inner loop: updates `start` to `stop`, sampling included, metrics averaged.
+
+    With `sizes` the trajectories are a pair, and every batch has so many examples of each.
 
     The bounds are arguments of the compiled loop, so pieces of any length are one program, and
     every update's randomness is folded in from its number: how a run is cut up leaves no trace.
     """
 
     def chunk(
-        state: State, trajectories: Trajectories, key: PRNGKeyArray, start: int, stop: int
+        state: State, trajectories: Sources, key: PRNGKeyArray, start: int, stop: int
     ) -> tuple[State, dict]:
         def update(step: Any, state: State) -> tuple[State, dict]:
             sample_key, update_key = jax.random.split(jax.random.fold_in(key, step))
-            batch = learner.relabel.sample(trajectories, sample_key, learner.batch_size)
+            if sizes is None:
+                batch = learner.relabel.sample(trajectories, sample_key, learner.batch_size)
+            else:
+                batch = sample_mixture(learner.relabel, trajectories, sample_key, sizes)
             return learner.update(state, batch, update_key)
 
         def body(step: Any, carry: tuple[State, dict]) -> tuple[State, dict]:
@@ -91,12 +109,14 @@ def make_chunk(learner: Learner) -> Callable[..., tuple[State, dict]]:
 
 
 @functools.cache
-def compiled_chunk(learner: Learner, together: bool) -> Callable[..., tuple[State, dict]]:
+def compiled_chunk(
+    learner: Learner, together: bool, sizes: tuple[int, int] | None = None
+) -> Callable[..., tuple[State, dict]]:
     """`make_chunk`, compiled once for all the seeds that train one after the other.
 
     The state is not donated: that would save a megabyte or two, and on a CPU it was never faster.
     """
-    chunk = make_chunk(learner)
+    chunk = make_chunk(learner, sizes)
     if together:
         chunk = jax.vmap(chunk, in_axes=(0, None, 0, None, None))
     return jax.jit(chunk)
@@ -109,22 +129,23 @@ class Group:
         self,
         learner: Learner,
         spec: Spec,
-        trajectories: Trajectories,
+        trajectories: Sources,
         task: Task | None,
         plan: Schedule,
         seeds: tuple[int, ...],
         folder: Path | None,
         config: dict[str, Any],
         batch: Batch | None,
+        sizes: tuple[int, int] | None = None,
     ):
         self.learner, self.spec, self.trajectories = learner, spec, trajectories
         self.task, self.plan, self.seeds, self.folder = task, plan, seeds, folder
         self.batch = batch  # the task's environments, opened once for all evaluations
-        self.about = {"task": config["task"], "variant": config["variant"]}
+        self.about = {key: config[key] for key in ("algo", "task", "variant")}
         keys = [jax.random.split(jax.random.key(seed)) for seed in seeds]
         self.init_keys = jnp.stack([k[0] for k in keys])
         self.update_keys = jnp.stack([k[1] for k in keys])
-        self.chunk = compiled_chunk(learner, together=len(seeds) > 1)
+        self.chunk = compiled_chunk(learner, len(seeds) > 1, sizes)
         if len(seeds) == 1:
             self.update_keys = self.update_keys[0]
 

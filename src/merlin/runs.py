@@ -7,6 +7,7 @@ seed-S/policy.safetensors    the policy after the last update
 seed-S/best.safetensors      the policy with the best evaluation (the paper's protocol)
 seed-S/metrics.jsonl         losses and evaluations by update, also as TensorBoard events
 seed-S/result.json           scores of this seed
+seed-S/augmented/            the trajectories that were made for it, if the method makes any
 """
 
 import dataclasses
@@ -19,10 +20,12 @@ import jax
 import numpy as np
 from tensorboardX import SummaryWriter
 
+from merlin.augment import AUGMENTATIONS, Augmentation
 from merlin.checkpoint import load_tree, read_metadata, save_tree
 from merlin.errors import MerlinError
 from merlin.files import read_json, write_bytes
 from merlin.learners import LEARNERS, Learner, Policy
+from merlin.methods import method_name, split_name
 from merlin.types import Moments, Spec
 
 FORMAT, SCHEMA = "merlin-run", 1
@@ -48,26 +51,36 @@ class Run:
         return self.policies[0]
 
 
-def method_name(learner: Learner) -> str:
-    """The name under which a learner's class is registered."""
-    for name, method in LEARNERS.items():
-        if type(learner) is method:
-            return name
-    raise MerlinError(f"{type(learner).__name__}: is no registered method; add it to LEARNERS.")
-
-
-def learner_settings(learner: Learner) -> dict[str, Any]:
-    """A learner's fields as JSON can hold them."""
-    return json.loads(json.dumps(dataclasses.asdict(learner)))  # type: ignore[call-overload]
+def settings_of(method: Learner | Augmentation) -> dict[str, Any]:
+    """The fields of a learner or an augmentation as JSON can hold them."""
+    return json.loads(json.dumps(dataclasses.asdict(method)))  # type: ignore[call-overload]
 
 
 def restore_learner(name: str, settings: dict[str, Any], where: Path) -> Learner:
-    """The learner that `learner_settings` described."""
-    if name not in LEARNERS:
-        raise MerlinError(f"{where}: method {name!r} is not known to this version of merlin.")
+    """The learner that `settings_of` described; `name` is that of the method."""
+    try:
+        learner, _ = split_name(name)
+    except MerlinError:
+        message = f"{where}: method {name!r} is not known to this version of merlin."
+        raise MerlinError(message) from None
+    return _restore(learner, LEARNERS[learner], settings, where)
+
+
+def restore_augmentation(about: dict[str, Any] | None, where: Path) -> Augmentation | None:
+    """The augmentation that a run was started with."""
+    if about is None:
+        return None
+    name = about.get("name")
+    if name not in AUGMENTATIONS:
+        message = f"{where}: augmentation {name!r} is not known to this version of merlin."
+        raise MerlinError(message)
+    return _restore(name, AUGMENTATIONS[name][0], about.get("settings", {}), where)
+
+
+def _restore(name: str, kind: type, settings: dict[str, Any], where: Path) -> Any:
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
     try:
-        return LEARNERS[name](**values)
+        return kind(**values)
     except TypeError as error:
         raise MerlinError(f"{where}: the settings do not fit {name} ({error}).") from None
 
@@ -76,7 +89,7 @@ def save_policy(path: Path, policy: Policy, learner: Learner, spec: Spec, about:
     """Write a policy with all that is needed to act with it."""
     metadata = {
         "algo": method_name(learner),
-        "settings": learner_settings(learner),
+        "settings": settings_of(learner),
         "observation_shape": list(spec.observation_shape),
         "action_dim": spec.action_dim,
         "goal_dim": spec.goal_dim,
@@ -100,6 +113,7 @@ def load_policy(path: Path) -> Policy:
             max_horizon=about["max_horizon"],
             observation_moments=_no_moments(about["observation_shape"]),
             goal_moments=_no_moments([about["goal_dim"]]),
+            tolerance=0.0,
         )
     except KeyError as error:
         raise MerlinError(f"{path}: lacks {error}, so it is not a policy; train anew.") from None

@@ -1,6 +1,7 @@
 """From a learner and a dataset to scored policies, in memory or in a run folder."""
 
 import dataclasses
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,22 +11,26 @@ import jax
 import numpy as np
 
 import merlin
+from merlin.augment import Augmentation
+from merlin.augment.base import Phi
 from merlin.checkpoint import read_metadata
-from merlin.data import Dataset, load
+from merlin.data import Dataset, load, native
+from merlin.data.dataset import validate
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import Evaluation, summarise
 from merlin.files import write_json
 from merlin.learners import Learner, Policy
-from merlin.loop import Group, Schedule
+from merlin.loop import Group, Schedule, Sources, mixed_sizes
+from merlin.methods import augmentation_name, method_name
 from merlin.runs import (
     FORMAT,
     SCHEMA,
     Run,
-    learner_settings,
-    method_name,
     read_config,
+    restore_augmentation,
     restore_learner,
+    settings_of,
 )
 from merlin.tasks.batch import make_batch
 from merlin.tasks.registry import Task, find
@@ -35,6 +40,9 @@ def train(
     learner: Learner,
     data: Dataset,
     *,
+    augment: Augmentation | None = None,
+    mix: float = 0.5,
+    phi: Phi | None = None,
     task: Task | str | None = None,
     updates: int = 5000,
     seeds: int | Sequence[int] = 1,
@@ -45,7 +53,9 @@ def train(
 ) -> Run:
     """Train one policy per seed and score it.
 
-    The task is the dataset's own unless given; without one there is no evaluation. With `out`
+    The task is the dataset's own unless given; without one there is no evaluation. With an
+    augmentation a share `mix` of every batch comes from trajectories that it makes, anew for each
+    seed; `phi` says what goals their states achieve, if neither task nor data does. With `out`
     everything is kept there, and `resume` continues what was killed: the result is the same to
     the byte. `schedule` takes eval_every, eval_episodes, final_episodes, log_every and
     checkpoint_every.
@@ -56,17 +66,32 @@ def train(
         raise MerlinError("--seeds: give at least one, each of them once and none negative.")
     named = data.task if task is None else task
     environment = None if named is None else find(named)
-    spec = make_spec(data, learner.relabel)
+    tolerance = environment.tolerance if environment else None
+    sizes = None
+    if augment is not None:
+        sizes = mixed_sizes(learner, mix) if 0.0 < mix < 1.0 else (0, 0)
+        if min(sizes) < 1:
+            raise MerlinError(
+                f"--mix: {mix} leaves a batch without recorded or without augmented examples; "
+                "give a share between 0 and 1."
+            )
+        if phi is None and environment is not None and environment.goal_slice is not None:
+            phi = environment.achieved
+    spec = make_spec(data, learner.relabel, tolerance)
     dimensions = [*spec.observation_shape, spec.action_dim, spec.goal_dim]
     if environment is not None:
         environment.check_fit(dimensions, "the dataset")
-    together = len(chosen) > 1 and (jax.default_backend() != "cpu" or jax.device_count() > 1)
+    # What the learner cannot do with such data it says now, before anything is written.
+    jax.eval_shape(lambda key: learner.init(key, spec), jax.random.key(0))
+    several = jax.default_backend() != "cpu" or jax.device_count() > 1
+    together = len(chosen) > 1 and several and augment is None  # each seed has data of its own
     config = {
         "format": FORMAT,
         "schema": SCHEMA,
         "version": merlin.__version__,
-        "algo": method_name(learner),
-        "settings": learner_settings(learner),
+        "algo": method_name(learner, augment),
+        "settings": settings_of(learner),
+        **({} if augment is None else {"augment": _about(augment), "mix": mix}),
         "task": environment.name if environment else None,
         "variant": data.variant,
         "data": {"path": data.source, "fingerprint": data.fingerprint()},
@@ -85,12 +110,20 @@ def train(
     batch = make_batch(environment, environment.environments) if environment else None
     try:
         for group in groups:
+            sources: Sources = trajectories
+            report: dict[str, Any] = {}
+            if augment is not None and sizes is not None:
+                added = _augmented(augment, data, group[0], phi, folder, quiet)
+                share = sizes[1] / learner.batch_size
+                spec = make_spec(data, learner.relabel, tolerance, augmented=added, mix=share)
+                sources = (trajectories, added.on_device())
+                report = {"augmented": added.provenance["report"]}
             trained = Group(
-                learner, spec, trajectories, environment, plan, group, folder, config, batch
+                learner, spec, sources, environment, plan, group, folder, config, batch, sizes
             )
             group_policies, group_rows = trained.run(quiet)
             policies += group_policies
-            rows += group_rows
+            rows += [{**row, **report} for row in group_rows]
     finally:
         if batch is not None:
             batch.close()
@@ -117,11 +150,46 @@ def resume(out: str | Path, *, updates: int | None = None, quiet: bool = True) -
         task=config["task"],
         updates=config["updates"] if updates is None else updates,
         seeds=config["seeds"],
+        augment=restore_augmentation(config.get("augment"), folder / "run.json"),
+        mix=config.get("mix", 0.5),
         out=folder,
         resume=True,
         quiet=quiet,
         **{name: config[name] for name in looks},
     )
+
+
+def _about(augment: Augmentation) -> dict[str, Any]:
+    return {"name": augmentation_name(augment), "settings": settings_of(augment)}
+
+
+def _augmented(
+    augment: Augmentation,
+    data: Dataset,
+    seed: int,
+    phi: Phi | None,
+    folder: Path | None,
+    quiet: bool,
+) -> Dataset:
+    """The trajectories made for a seed: made now, or those that the run folder has already."""
+    path = None if folder is None else folder / f"seed-{seed}" / "augmented"
+    if path is not None and path.exists():
+        return native.load(path)
+    made = augment(data, seed=seed, phi=phi, quiet=quiet)
+    provenance = {
+        "made_by": f"merlin {merlin.__version__}",
+        "augmentation": augmentation_name(augment),
+        "seed": seed,
+        "from": data.source,
+        "settings": settings_of(augment),
+        "report": made.report,
+    }
+    dataset = validate(dataclasses.replace(made.dataset, provenance=provenance), "augmented data")
+    if path is not None:
+        for stale in path.parent.glob(".augmented.*"):  # of an attempt that was killed
+            shutil.rmtree(stale)
+        native.save(dataset, path)
+    return dataset
 
 
 def refuse_finished(folder: Path, resume: bool) -> None:
@@ -140,11 +208,11 @@ def _open_folder(folder: Path, config: dict[str, Any], resume: bool) -> dict[str
         there = read_config(folder)
         # Whether seeds run together is up to the first machine; how often to look and how long
         # to train may change, since neither changes the updates already made.
-        same = ("algo", "settings", "task", "seeds", "eval_episodes", "eval_every")
-        for key in same:
-            if there.get(key) != config[key]:
+        same = ("algo", "settings", "augment", "mix", "task", "seeds", "eval_episodes")
+        for key in (*same, "eval_every"):
+            if there.get(key) != config.get(key):
                 raise MerlinError(
-                    f"{folder}: was started with {key}={there.get(key)}, not {config[key]}; "
+                    f"{folder}: was started with {key}={there.get(key)}, not {config.get(key)}; "
                     "resume it with the same, or choose another --out."
                 )
         if there["data"]["fingerprint"] != config["data"]["fingerprint"]:
@@ -175,8 +243,10 @@ def _aggregate(config: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, 
     result: dict[str, Any] = {
         key: config[key] for key in ("task", "variant", "algo", "settings", "updates", "version")
     }
+    result |= {key: config[key] for key in ("augment", "mix") if key in config}
+    about = [{key: row[key] for key in ("seed", "augmented") if key in row} for row in rows]
     if rows[0]["final"] is None:
-        return {**result, "seeds": [{"seed": row["seed"]} for row in rows]}
+        return {**result, "seeds": about}
     finals = [
         Evaluation(np.asarray(r["final"]["returns"]), np.asarray(r["final"]["success"]))
         for r in rows
@@ -192,13 +262,13 @@ def _aggregate(config: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, 
         },
         "seeds": [
             {
-                "seed": row["seed"],
+                **known,
                 "final": {
                     "return": float(final.returns.mean()),
                     "success": float(final.success.mean()),
                 },
                 "best": row["best"],
             }
-            for row, final in zip(rows, finals, strict=True)
+            for known, row, final in zip(about, rows, finals, strict=True)
         ],
     }

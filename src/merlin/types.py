@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 Metrics = dict[str, Float[Array, ""]]
 State = Any
@@ -24,6 +24,14 @@ class Trajectories(NamedTuple):
     starts: Int[Array, "episodes+1"]
 
 
+class Window(NamedTuple):
+    """Consecutive steps of one episode; where it is too short, its edge is repeated."""
+
+    observations: Array  # (batch, window, *observation)
+    actions: Float[Array, "batch window action"]
+    valid: Bool[Array, "batch window"]  # False where the edge is repeated
+
+
 class Batch(NamedTuple):
     """What a learner is given per update. What it does not use costs nothing: jit drops it."""
 
@@ -34,6 +42,10 @@ class Batch(NamedTuple):
     next_achieved_goal: Float[Array, "batch goal"]
     goal: Float[Array, "batch goal"]
     horizon: Float[Array, " batch"]
+    first_observation: Array  # (batch, *observation), of the same episode
+    relabelled: Bool[Array, " batch"]  # whether the goal was taken from the episode's future
+    ahead: Window | None = None  # from the observation on, if `Relabel.ahead` asks for it
+    behind: Window | None = None  # up to the observation, if `Relabel.behind` asks for it
 
 
 class Moments(NamedTuple):
@@ -53,6 +65,7 @@ class Spec(NamedTuple):
     max_horizon: int  # states of the longest episode
     observation_moments: Moments
     goal_moments: Moments
+    tolerance: float | None = None  # how near to a goal counts as there, where that is known
 
     @property
     def action_dim(self) -> int:
@@ -67,4 +80,5 @@ __all__ = [
     "Spec",
     "State",
     "Trajectories",
+    "Window",
 ]

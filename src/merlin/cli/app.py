@@ -12,11 +12,13 @@ from typing import Annotated, Any, Union
 
 import tyro
 
+from merlin.cli.bench import Bench
 from merlin.cli.collect import Collect
 from merlin.cli.convert import Convert
 from merlin.cli.eval import Eval
 from merlin.cli.expert import Expert
 from merlin.cli.info import Info
+from merlin.cli.report import Report
 from merlin.cli.tasks import Tasks
 from merlin.cli.train import Train
 from merlin.errors import MerlinError
@@ -29,6 +31,8 @@ COMMANDS: dict[str, type] = {
     "train": Train,
     "eval": Eval,
     "expert": Expert,
+    "bench": Bench,
+    "report": Report,
 }
 
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.

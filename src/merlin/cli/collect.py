@@ -38,6 +38,10 @@ class Collect:
     """Share of an expert's actions that are replaced by uniform ones."""
     workers: int | None = None
     """Processes that play; one per core unless given. The data does not depend on it."""
+    engine: str = "local"
+    """Where to play: local (processes of this machine) or ray."""
+    address: str | None = None
+    """Of a running Ray cluster; one is started here unless given."""
     overwrite: bool = False
     """Replace what is at --out."""
     json: bool = False
@@ -47,8 +51,13 @@ class Collect:
         task = find(self.task)
         check_free(self.out, self.overwrite)
         from merlin.data import describe, load
+        from merlin.engines import open_engine
         from merlin.experts.collect import collect_to
 
+        away = self.engine != "local" or self.address is not None
+        engine = (
+            open_engine(self.engine, workers=self.workers, address=self.address) if away else None
+        )
         try:
             collect_to(
                 self.out,
@@ -60,11 +69,15 @@ class Collect:
                 noise=self.noise,
                 uniform=self.uniform,
                 workers=self.workers,
+                engine=engine,
                 quiet=False,
             )
         except KeyboardInterrupt:
             print("merlin: stopped; the same command goes on where this was.", file=sys.stderr)
             sys.exit(130)
+        finally:
+            if engine is not None:
+                engine.close()
         data = load(self.out)
         if not self.json:
             print(f"{self.out}: {describe.in_words(data)}")

@@ -1,5 +1,6 @@
 """merlin info"""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -43,8 +44,8 @@ class Info:
         about = describe.describe(data)
         if not self.json:
             print(f"{self.data}: {describe.in_words(data)}")
-            if data.provenance:
-                print("  " + ", ".join(f"{k}: {v}" for k, v in data.provenance.items()))
+            for line in _provenance(data.provenance):
+                print(f"  {line}")
             if "returns" in about:
                 _print_returns(about["returns"])
             if "length_histogram" in about:
@@ -53,6 +54,18 @@ class Info:
             print()
             console().print(_ranges(about["ranges"]))
         return {"path": self.data, **about}
+
+
+def _provenance(about: Mapping[str, Any]) -> Iterator[str]:
+    """What is known of the origin: plain values in one line, groups of values in one each."""
+    groups = {key: value for key, value in about.items() if isinstance(value, dict)}
+    plain = {key: value for key, value in about.items() if key not in groups}
+    if plain:
+        yield ", ".join(f"{key}: {value}" for key, value in plain.items())
+    for name, values in groups.items():
+        shown = (f"{value:.6g}" if isinstance(value, float) else value for value in values.values())
+        pairs = zip(values, shown, strict=True)
+        yield f"{name}: " + ", ".join(f"{key} {value}" for key, value in pairs)
 
 
 def _print_returns(returns: dict[str, Any]) -> None:

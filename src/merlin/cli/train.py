@@ -21,6 +21,7 @@ class Train:
 
       merlin train data/rooms --algo merlin --updates 4000 --out runs/rooms
       merlin train PointRooms --variant random --updates 4000 --seeds 2 --out runs/rooms
+      merlin train PointRooms --variant random --algo merlin-np --set threshold=auto --out runs/np
       merlin train buffer.pkl --task FetchPush --variant expert --out runs/push
       merlin train --out runs/rooms --resume
 
@@ -34,7 +35,12 @@ class Train:
     out: Path | None = None
     """Run folder to write."""
     algo: str = "merlin"
-    """The method."""
+    """The method: merlin, merlin-p, merlin-np, merlin-mb, merlin-ts, or another learner."""
+    augment: str | None = None
+    """Train on made trajectories too: reverse-model, reverse-stitch, forward-model or
+    forward-stitch, with any learner."""
+    mix: float = 0.5
+    """Share of every batch that is from made trajectories, if the method makes any."""
     task: str | None = None
     """Task to evaluate in, if the dataset does not name it; also module:EnvId of your own."""
     variant: str | None = None
@@ -50,7 +56,9 @@ class Train:
     seed: int = 0
     """The first seed S."""
     set: tuple[str, ...] = ()
-    """Hyperparameters of the method, as field=value."""
+    """Hyperparameters of the method and of its augmentation, as field=value."""
+    preset: str | None = None
+    """A named set of hyperparameters of the method, e.g. small; --set goes over it."""
     resume: bool = False
     """Continue the run at --out; it ends as if it had never been stopped."""
     eval_every: int = 2000
@@ -101,14 +109,18 @@ class Train:
 
     def _train(self, out: Path) -> Any:
         from merlin.data.formats import with_task
-        from merlin.learners import configure
+        from merlin.methods import configure
         from merlin.training import refuse_finished, train
 
         refuse_finished(out, self.resume)
         if self.seeds < 1:
             raise MerlinError(f"--seeds: {self.seeds} is not 1 or more.")
         settings = dict(_setting(text) for text in self.set)
-        method = configure(self.algo, settings)  # complain of a wrong name before collecting data
+        # Complain of a wrong name before collecting data.
+        how: dict[str, Any] = {"preset": self.preset, "augment": self.augment}
+        method = configure(self.algo, settings, **how)
+        if method.augmentation is None and self.mix != 0.5:
+            raise MerlinError(f"--mix: {self.algo} makes no trajectories; name an --augment.")
         if self.variant not in (None, *VARIANTS):
             raise MerlinError(f"--variant: {self.variant!r} is not {' or '.join(VARIANTS)}.")
         data = self._open()
@@ -116,14 +128,16 @@ class Train:
         data = with_task(data, task) if self.task and task else data
         variant = self.variant or data.variant
         tuned = task.tuned.get(variant) if task and variant else None
-        chosen = "hindsight_ratio" in settings or not hasattr(method, "hindsight_ratio")
+        chosen = "hindsight_ratio" in settings or not hasattr(method.learner, "hindsight_ratio")
         if data.desired_goals is None and not chosen:
             settings["hindsight_ratio"] = "1"
             print("the data has no desired goals: training with hindsight_ratio=1", file=sys.stderr)
-        learner = configure(self.algo, settings, tuned.values() if tuned else {})
+        method = configure(self.algo, settings, tuned.values() if tuned else {}, **how)
         return train(
-            learner,
+            method.learner,
             dataclasses.replace(data, variant=variant),
+            augment=method.augmentation,
+            mix=self.mix,
             task=task,
             updates=5000 if self.updates is None else self.updates,
             seeds=range(self.seed, self.seed + self.seeds),

@@ -4,6 +4,9 @@ The sampling rule is that of "Learning to Reach Goals via Diffusion": an episode
 a pair of its states t < i uniformly. With probability `hindsight_ratio` the goal is what was
 achieved at i and the horizon i - t; otherwise it is the episode's desired goal and the horizon
 is the number of states from t to the end of the episode, t included.
+
+Pairs favour early states. Methods with a value function draw t uniformly and then i among the
+states after it (`uniform_time`). Methods that look at more than one step ask for a window.
 """
 
 from dataclasses import dataclass
@@ -11,20 +14,25 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int32, UInt32
+from jaxtyping import Array, Float, Int32, UInt32
 
 from merlin.data.dataset import ROWS_AT_ONCE, Dataset
 from merlin.errors import MerlinError
-from merlin.types import Batch, Moments, PRNGKeyArray, Spec, Trajectories
+from merlin.types import Batch, Moments, PRNGKeyArray, Spec, Trajectories, Window
 
 
 @dataclass(frozen=True)
 class Relabel:
-    """What goals a learner wants to be shown."""
+    """What goals, states and windows a learner wants to be shown."""
 
     hindsight_ratio: float = 1.0
+    uniform_time: bool = False  # t uniform, then the goal's time; otherwise the pair is uniform
+    ahead: int = 0  # length of the window from t on
+    behind: int = 0  # length of the window that ends with t
 
     def __post_init__(self) -> None:
+        if self.ahead < 0 or self.behind < 0:
+            raise MerlinError("ahead, behind: a window has 0 steps (none) or more.")
         if not 0.0 <= self.hindsight_ratio <= 1.0:
             raise MerlinError(
                 f"hindsight_ratio: {self.hindsight_ratio} is not between 0 and 1; "
@@ -37,18 +45,27 @@ class Relabel:
         episode = uniform_below(bits[0], len(data.starts) - 1)
         begin = data.starts[episode]
         length = data.starts[episode + 1] - begin
-        # Two different states, ordered: uniform over pairs, whatever the length.
-        first = uniform_below(bits[1], length)
-        second = uniform_below(bits[2], length - 1)
-        second = second + (second >= first).astype(jnp.int32)
-        t, i = jnp.minimum(first, second), jnp.maximum(first, second)
-
+        t, i = self._times(bits[1], bits[2], length)
         goal, horizon = data.achieved_goals[begin + i], i - t
+        relabelled = jnp.ones(n, bool)
         if self.hindsight_ratio < 1.0:
             assert data.desired_goals is not None, "make_spec refuses this"
             relabelled = bits[3] < np.uint32(self.hindsight_ratio * 2**32)
             goal = jnp.where(relabelled[:, None], goal, data.desired_goals[episode])
             horizon = jnp.where(relabelled, horizon, length - t)
+
+        def window(first: Int32[Array, " n"], steps: int) -> Window | None:
+            if steps == 0:
+                return None
+            wanted = first[:, None] + jnp.arange(steps)
+            state = jnp.clip(wanted, 0, length[:, None] - 1)
+            action = jnp.clip(wanted, 0, length[:, None] - 2)
+            return Window(
+                observations=data.observations[begin[:, None] + state],
+                actions=data.actions[(begin - episode)[:, None] + action],
+                valid=wanted == state,
+            )
+
         return Batch(
             observation=data.observations[begin + t],
             action=data.actions[begin - episode + t],
@@ -57,7 +74,36 @@ class Relabel:
             next_achieved_goal=data.achieved_goals[begin + t + 1],
             goal=goal,
             horizon=horizon.astype(jnp.float32),
+            first_observation=data.observations[begin],
+            relabelled=relabelled,
+            ahead=window(t, self.ahead),
+            behind=window(t - self.behind + 1, self.behind),
         )
+
+    def _times(
+        self, one: UInt32[Array, " n"], other: UInt32[Array, " n"], length: Int32[Array, " n"]
+    ) -> tuple[Int32[Array, " n"], Int32[Array, " n"]]:
+        """Step t of the state and step i > t of the goal."""
+        if self.uniform_time:
+            t = uniform_below(one, length - 1)
+            return t, t + 1 + uniform_below(other, length - 1 - t)
+        # Two different states, ordered: uniform over pairs, whatever the length.
+        first = uniform_below(one, length)
+        second = uniform_below(other, length - 1)
+        second = second + (second >= first).astype(jnp.int32)
+        return jnp.minimum(first, second), jnp.maximum(first, second)
+
+    def shares(
+        self, length: int
+    ) -> tuple[Float[np.ndarray, " length"], Float[np.ndarray, " length"]]:
+        """How probable each step of an episode of so many states is as t, and as i."""
+        step = np.arange(length)
+        if self.uniform_time:
+            state = (step < length - 1) / (length - 1.0)
+            after = state[:-1] / (length - 1.0 - step[:-1])
+            return state, np.concatenate([[0.0], np.cumsum(after)])
+        pairs = length * (length - 1) / 2
+        return (length - 1 - step) / pairs, step / pairs
 
 
 def uniform_below(bits: UInt32[Array, " n"], limit: int | Int32[Array, " n"]) -> Int32[Array, " n"]:
@@ -75,35 +121,72 @@ def uniform_below(bits: UInt32[Array, " n"], limit: int | Int32[Array, " n"]) ->
     return (a * c + (middle >> high) + carry).astype(jnp.int32)
 
 
-def make_spec(data: Dataset, relabel: Relabel) -> Spec:
+def sample_mixture(
+    relabel: Relabel,
+    parts: tuple[Trajectories, Trajectories],
+    key: PRNGKeyArray,
+    sizes: tuple[int, int],
+) -> Batch:
+    """One batch with so many examples of each of two datasets, by the same rule."""
+    keys = jax.random.split(key)
+    drawn = [relabel.sample(data, k, n) for data, k, n in zip(parts, keys, sizes, strict=True)]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *drawn)
+
+
+def make_spec(
+    data: Dataset,
+    relabel: Relabel,
+    tolerance: float | None = None,
+    *,
+    augmented: Dataset | None = None,
+    mix: float = 0.0,
+) -> Spec:
     """Describe the data to a learner, with the exact moments of what `relabel` will sample.
 
     The moments are those of the sampling distribution, not of the states: pairs t < i favour
-    early states as observations and late ones as goals.
+    early states as observations and late ones as goals. With a share `mix` of every batch taken
+    from `augmented` data they are those of the mixture.
     """
+    parts = [(data, 1.0 - mix if augmented else 1.0)]
+    parts += [(augmented, mix)] if augmented else []
+    observation_parts, goal_parts = [], []
+    for part, share in parts:
+        observations, goals = _weighted(part, relabel, share)
+        observation_parts += observations
+        goal_parts += goals
+    return Spec(
+        observation_shape=data.observations.shape[1:],
+        action_low=np.asarray(data.action_low),
+        action_high=np.asarray(data.action_high),
+        goal_dim=data.achieved_goals.shape[1],
+        max_horizon=max(int(part.lengths.max()) for part, _ in parts),
+        observation_moments=_moments(observation_parts),
+        goal_moments=_moments(goal_parts),
+        tolerance=tolerance,
+    )
+
+
+Weighted = list[tuple[np.ndarray, np.ndarray]]
+
+
+def _weighted(data: Dataset, relabel: Relabel, share: float) -> tuple[Weighted, Weighted]:
+    """Rows of observations and of goals with how probable each is, `share` in all."""
     ratio = relabel.hindsight_ratio
     if ratio < 1.0 and data.desired_goals is None:
         raise MerlinError(
             f"hindsight_ratio: {ratio} asks for desired goals, which the data lacks; set it to 1."
         )
     lengths = data.lengths
-    step = np.arange(len(data.observations)) - np.repeat(data.starts[:-1], lengths)
-    length = np.repeat(lengths, lengths)
-    # P(t) within an episode of L states is (L - 1 - t) / (L (L - 1) / 2), P(i) is i / (same).
-    per_pair = 2.0 / (length * (length - 1.0) * len(data))
-    observation_weight = (length - 1 - step) * per_pair
-    goal_parts = [(data.achieved_goals, ratio * step * per_pair)]
+    observation_weight, goal_weight = np.empty((2, len(data.observations)))
+    shares = {int(length): relabel.shares(int(length)) for length in np.unique(lengths)}
+    for begin, length in zip(data.starts[:-1], lengths, strict=True):
+        own = slice(int(begin), int(begin + length))
+        observation_weight[own], goal_weight[own] = shares[int(length)]
+    each = share / len(data)
+    goals = [(data.achieved_goals, ratio * each * goal_weight)]
     if data.desired_goals is not None:
-        goal_parts.append((data.desired_goals, np.full(len(data), (1.0 - ratio) / len(data))))
-    return Spec(
-        observation_shape=data.observations.shape[1:],
-        action_low=np.asarray(data.action_low),
-        action_high=np.asarray(data.action_high),
-        goal_dim=data.achieved_goals.shape[1],
-        max_horizon=int(lengths.max()),
-        observation_moments=_moments([(data.observations, observation_weight)]),
-        goal_moments=_moments(goal_parts),
-    )
+        goals.append((data.desired_goals, np.full(len(data), (1.0 - ratio) * each)))
+    return [(data.observations, each * observation_weight)], goals
 
 
 def _moments(parts: list[tuple[np.ndarray, np.ndarray]]) -> Moments:

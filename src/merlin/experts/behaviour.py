@@ -75,13 +75,13 @@ def play_episodes(
     steps: int,
 ) -> Rollout:
     """Play the episodes `indices` of a collection; each depends on the seed and its index only."""
-    if "collecting" not in memory:
+    if memory.get("collecting", (None,))[0] != task.name:
         # One size of batch, filled up at the end: what a behaviour's matrix products round to
         # must not depend on how many episodes were asked for.
         size = task.environments if task.vector_entry_point else EPISODES_AT_ONCE
         batch: Batch = (VectorBatch if task.vector_entry_point else LocalBatch)(task, size)
-        memory["collecting"] = (batch, size)
-    batch, size = memory["collecting"]
+        memory["collecting"] = (task.name, batch, size)
+    _, batch, size = memory["collecting"]
     parts = []
     for begin in range(0, len(indices), size):
         chosen = list(indices[begin : begin + size])

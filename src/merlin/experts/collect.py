@@ -1,5 +1,6 @@
 """Collecting datasets by playing a task."""
 
+import contextlib
 import io
 import os
 import shutil
@@ -13,6 +14,7 @@ import numpy as np
 import merlin
 from merlin.data import native
 from merlin.data.dataset import Dataset
+from merlin.engines import Engine
 from merlin.errors import MerlinError
 from merlin.experts import library
 from merlin.experts.behaviour import Behaviour, Expert, Uniform, play_episodes
@@ -75,20 +77,22 @@ def collect(
     noise: float = 0.2,
     uniform: float = 0.3,
     workers: int | None = None,
+    engine: Engine | None = None,
     quiet: bool = True,
     parts: Path | None = None,
 ) -> Dataset:
     """Play as many episodes as the paper's data has, or as given.
 
-    The same seed gives the same data, whatever the number of workers. With a folder for `parts`,
-    what was played before a kill is not played again.
+    The same seed gives the same data, whatever the number of workers, and whether these are
+    processes of this machine or those of an `engine`. With a folder for `parts`, what was played
+    before a kill is not played again.
     """
     task = find(task)
     count = task.episodes if episodes is None else episodes
     recipe = Recipe(task, variant, count, seed, noise, uniform)
     if workers is not None and workers < 1:
         raise MerlinError(f"--workers: {workers} is not 1 or more.")
-    played = _play(recipe, recipe.behaviour(), workers, quiet, parts)
+    played = _play(recipe, recipe.behaviour(), workers, engine, quiet, parts)
     low, high = task.bounds()
     return Dataset(
         observations=played.observations.reshape(-1, task.observation_dim),
@@ -114,7 +118,12 @@ def collect_to(out: Path, task: Task, variant: str, *, overwrite: bool = False, 
 
 
 def _play(
-    recipe: Recipe, behaviour: Behaviour, workers: int | None, quiet: bool, parts: Path | None
+    recipe: Recipe,
+    behaviour: Behaviour,
+    workers: int | None,
+    engine: Engine | None,
+    quiet: bool,
+    parts: Path | None,
 ) -> Rollout:
     task, episodes = recipe.task, recipe.episodes
     # As many states as an evaluation has steps and one action fewer: the benchmark's layout.
@@ -130,11 +139,11 @@ def _play(
     count = min(len(missing), default_workers() if workers is None else workers)
     jobs = [(task, behaviour, recipe.seed, span, steps) for span in missing]
     with (
-        Pool(count) as pool,
+        contextlib.nullcontext(engine) if engine else Pool(count) as players,
         Progress(f"collecting {task.name}", episodes, "episodes", quiet=quiet) as bar,
     ):
         done = episodes - sum(map(len, missing))
-        for span, played in zip(missing, pool.map(play_episodes, jobs), strict=True):
+        for span, played in zip(missing, players.map(play_episodes, jobs), strict=True):
             kept.keep(span, played)
             done += len(span)
             bar.update(done)
@@ -193,10 +202,16 @@ def cached_path(task: Task, variant: str, *, episodes: int, seed: int = 0) -> Pa
 
 
 def collect_cached(
-    task: Task, variant: str, *, episodes: int, seed: int = 0, quiet: bool = True
+    task: Task,
+    variant: str,
+    *,
+    episodes: int,
+    seed: int = 0,
+    engine: Engine | None = None,
+    quiet: bool = True,
 ) -> Path:
     """The task's dataset in the cache, collected now if it is not there."""
     path = cached_path(task, variant, episodes=episodes, seed=seed)
     if not path.exists():
-        collect_to(path, task, variant, episodes=episodes, seed=seed, quiet=quiet)
+        collect_to(path, task, variant, episodes=episodes, seed=seed, engine=engine, quiet=quiet)
     return path

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -29,6 +30,33 @@ class Policy(Protocol):
         horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]: ...
+
+
+@runtime_checkable
+class PolicyWithMemory(Policy, Protocol):
+    """A policy that acts on what it saw before in the same episode.
+
+    `begin` is the memory before an episode, a pytree of arrays; `step` acts and gives the memory
+    for the next step. Called as a plain policy, it acts as in the first step.
+    """
+
+    def begin(self) -> Any: ...
+
+    def step(
+        self,
+        memory: Any,
+        observation: ArrayLike,
+        goal: ArrayLike,
+        horizon: ArrayLike | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> tuple[Float[Array, " action"], Any]: ...
+
+
+def require_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
+    """For policies that cannot act without randomness."""
+    if key is None:
+        raise ValueError("a diffusion policy starts from noise: give it a key")
+    return key
 
 
 @runtime_checkable
@@ -70,30 +98,79 @@ def tuned(default: Any) -> Any:
     return dataclasses.field(default=default, metadata={"tuned": True})
 
 
+@runtime_checkable
+class Sized(Protocol):
+    """The hyperparameters that every method has."""
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+
+    @property
+    def learning_rate(self) -> float: ...
+
+
+def check_settings(learner: Sized) -> None:
+    """Refuse sizes and rates that nothing can be learned with."""
+    if learner.batch_size < 1 or not learner.hidden or min(learner.hidden) < 1:
+        raise MerlinError("batch_size, hidden: sizes start at 1.")
+    if not (math.isfinite(learner.learning_rate) and learner.learning_rate > 0):
+        raise MerlinError(f"learning_rate: {learner.learning_rate} is not a positive number.")
+
+
+def check_horizon(horizon: int | None) -> None:
+    """Refuse a horizon that is no number of steps."""
+    if horizon is not None and horizon < 1:
+        raise MerlinError(f"horizon: {horizon} is below 1; give a number of steps, or none.")
+
+
 def configure(
     name: str,
     settings: Mapping[str, str] | None = None,
     tuned_values: Mapping[str, Any] | None = None,
+    preset: str | None = None,
 ) -> Learner:
-    """Build the method `name` from text settings, over the task's tuned values, over defaults."""
+    """Build the method `name` from text settings, over a preset, over tuned values, over defaults.
+
+    A preset is a named set of values in the class variable `presets` of the method.
+    """
     if name not in LEARNERS:
-        raise MerlinError(f"--algo: no method is called {name!r}; {_instead(name, LEARNERS)}.")
-    method = LEARNERS[name]
-    fields = {field.name: field for field in dataclasses.fields(method)}
-    hints = typing.get_type_hints(method)
+        raise MerlinError(f"--algo: no method is called {name!r}; {instead(name, LEARNERS)}.")
+    return build(name, LEARNERS[name], settings or {}, tuned_values or {}, preset)
+
+
+def build(
+    name: str,
+    kind: type,
+    settings: Mapping[str, str],
+    tuned_values: Mapping[str, Any],
+    preset: str | None,
+) -> Any:
+    """An instance of a dataclass of hyperparameters; `name` is what errors call it."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    hints = typing.get_type_hints(kind)
     values = {
         key: value
-        for key, value in (tuned_values or {}).items()
+        for key, value in tuned_values.items()
         if key in fields and fields[key].metadata.get("tuned")
     }
-    for key, text in (settings or {}).items():
+    if preset is not None:
+        presets: Mapping[str, Mapping[str, Any]] = getattr(kind, "presets", {})
+        if preset not in presets:
+            known = instead(preset, presets) if presets else f"{name} has none"
+            raise MerlinError(f"--preset: {name} has no preset {preset!r}; {known}.")
+        values |= presets[preset]
+    for key, text in settings.items():
         if key not in fields:
-            raise MerlinError(f"--set: {name} has no field {key!r}; {_instead(key, fields)}.")
+            raise MerlinError(f"--set: {name} has no field {key!r}; {instead(key, fields)}.")
         values[key] = _parse(text, hints[key], f"--set {key}={text}")
-    return method(**values)
+    return kind(**values)
 
 
-def _instead(name: str, known: Mapping[str, Any]) -> str:
+def instead(name: str, known: Mapping[str, Any]) -> str:
+    """What to try for a name that is not known."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
 

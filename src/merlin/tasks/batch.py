@@ -48,7 +48,11 @@ def make_batch(task: Task, n: int, workers: int | None = None) -> Batch:
 
 
 def default_workers() -> int:
-    """The cores that this process may use."""
+    """The cores that this process may use: `MERLIN_CORES`, or all that it is allowed."""
+    if given := os.environ.get("MERLIN_CORES"):
+        if not given.isdecimal() or int(given) < 1:
+            raise MerlinError(f"MERLIN_CORES: {given!r} is not a number of cores; give 1 or more.")
+        return int(given)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

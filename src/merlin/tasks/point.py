@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from jaxtyping import Bool, Float, Float32
+from jaxtyping import Bool, Float, Float32, Int
 
 from merlin.tasks import raster
 
@@ -107,6 +107,18 @@ class Arena:
             beside = (high_x < left) | (low_x > right) | (high_y < bottom) | (low_y > top)
             touched |= ~beside
         return touched
+
+
+def steps_in_the_open(positions: Points, goals: Points) -> Int[np.ndarray, "n"]:
+    """The fewest steps after which a point can be at its goal where no wall is in the way.
+
+    A step brings each coordinate nearer by up to 1; what is left must fit into the goal disc. Who
+    is there already takes one step, too: to stay.
+    """
+    apart = np.abs(np.asarray(positions, np.float64) - np.asarray(goals, np.float64))
+    after = np.arange(1, 2 * int(BOUND) + 1)[:, None, None]
+    left = np.linalg.norm(np.maximum(apart - after, 0.0), axis=-1)
+    return 1 + np.argmax(left <= TOLERANCE, axis=0)
 
 
 def _slide_along_all(starts: Points, proposals: Points, walls: Sequence[Rectangle]) -> Points:

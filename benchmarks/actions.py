@@ -1,0 +1,159 @@
+"""Time per update and per action of the diffusion methods against Merlin, measured in one run.
+
+FetchPush shapes (observation 25, action 4, goal 3) and the sizes of the releases; each method
+trains with its own batch size. A call acts for 1 state or for 100 at once, jitted, as the
+evaluation does.
+Rounds go from method to method, so that a noisy neighbour slows all of them.
+
+Decision Diffuser with 200 denoising steps takes minutes for a batch of 100 on a CPU. Its time is
+measured with few steps and scaled, from the difference of two lengths, so that what does not depend
+on the number of steps is not scaled with it. Prints one JSON line and draws docs/images/timing.png.
+"""
+
+import argparse
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from matplotlib.figure import Figure
+
+from merlin.data import Dataset
+from merlin.data.relabel import make_spec
+from merlin.figures import save, timing
+from merlin.learners import GDQL, Beso, DecisionDiffuser, Learner, Merlin
+from merlin.loop import compiled_chunk
+
+OBSERVATION, ACTION, GOAL = 25, 4, 3
+EPISODES, STATES = 200, 50
+TOLERANCE = 0.05
+BATCHES = (1, 100)
+SHORT = (1, 2)
+"""Numbers of denoising steps from which Decision Diffuser's time is scaled."""
+METHODS: dict[str, Learner] = {
+    "merlin": Merlin(),
+    "dd": DecisionDiffuser(),
+    "g-dql": GDQL(),
+    "beso": Beso(),
+}
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "timing.png"
+
+
+def fetch_push_shaped() -> Dataset:
+    rng = np.random.default_rng(0)
+    states = rng.standard_normal((EPISODES * STATES, OBSERVATION)).astype(np.float32)
+    return Dataset(
+        observations=states,
+        actions=rng.uniform(-1, 1, (EPISODES * (STATES - 1), ACTION)).astype(np.float32),
+        achieved_goals=states[:, 3:6],
+        desired_goals=rng.standard_normal((EPISODES, GOAL)).astype(np.float32),
+        starts=np.arange(EPISODES + 1) * STATES,
+        action_low=np.full(ACTION, -1.0, np.float32),
+        action_high=np.full(ACTION, 1.0, np.float32),
+    )
+
+
+def updating(learner: Learner, data: Dataset, state: Any) -> Callable[[], None]:
+    chunk, trajectories = compiled_chunk(learner, together=False), data.on_device()
+
+    def run() -> None:
+        jax.block_until_ready(chunk(state, trajectories, jax.random.key(1), 0, 1))
+
+    return run
+
+
+def acting(policy: Any, batch: int) -> Callable[[], None]:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((batch, OBSERVATION)), rng.standard_normal((batch, GOAL))
+    observation, goal = (array.astype(np.float32) for array in rows)
+    keys = jax.random.split(jax.random.key(0), batch)
+    arrays, static = eqx.partition(policy, eqx.is_array)
+
+    @jax.jit
+    def act(arrays: Any, observation: Any, goal: Any, keys: Any) -> Any:
+        policy = eqx.combine(arrays, static)
+        return jax.vmap(policy, (0, 0, None, 0))(observation, goal, None, keys)
+
+    return lambda: jax.block_until_ready(act(arrays, observation, goal, keys))
+
+
+def contenders() -> dict[str, Callable[[], None]]:
+    data, found = fetch_push_shaped(), {}
+    for name, learner in METHODS.items():
+        spec = make_spec(data, learner.relabel, TOLERANCE)
+        build = jax.jit(lambda key, learner=learner, spec=spec: learner.init(key, spec))
+        state = build(jax.random.key(0))
+        policy = learner.policy(state)
+        found[f"{name} update"] = updating(learner, data, state)
+        for batch in BATCHES:
+            if name == "dd":
+                for steps in SHORT:
+                    short = dataclasses.replace(policy, sampling_steps=steps)
+                    found[f"dd act {batch} in {steps}"] = acting(short, batch)
+            else:
+                found[f"{name} act {batch}"] = acting(policy, batch)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    runs = contenders()
+    for run in runs.values():
+        run()
+    best = dict.fromkeys(runs, np.inf)
+    for _ in range(rounds):
+        for name, run in runs.items():
+            # Short ones several times: what is timed should not be the clock.
+            times = 1 if best[name] > 100 else 10
+            begin = time.perf_counter()
+            for _ in range(times):
+                run()
+            best[name] = min(best[name], (time.perf_counter() - begin) / times * 1e3)
+    full = METHODS["dd"].sampling_steps
+    for batch in BATCHES:
+        one, two = (best[f"dd act {batch} in {steps}"] for steps in SHORT)
+        best[f"dd act {batch}"] = one + (full - SHORT[0]) * (two - one) / (SHORT[1] - SHORT[0])
+    measures = {"update": "update", **{f"action, batch {b}": f"act {b}" for b in BATCHES}}
+    table = {
+        title: {name: best[f"{name} {key}"] for name in METHODS} for title, key in measures.items()
+    }
+    draw(table)
+    print(
+        json.dumps(
+            {
+                "benchmark": "time per update and per call of the policy, FetchPush shapes",
+                "milliseconds": {
+                    title: {name: round(value, 3) for name, value in row.items()}
+                    for title, row in table.items()
+                },
+                "ratio_to_merlin": {
+                    title: {name: round(value / row["merlin"], 2) for name, value in row.items()}
+                    for title, row in table.items()
+                },
+                "dd_action_scaled_from_steps": SHORT,
+            }
+        )
+    )
+
+
+def draw(table: dict[str, dict[str, float]]) -> None:
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    titles = {
+        "update": "training: one update",
+        "action, batch 1": "acting: one state",
+        "action, batch 100": "acting: 100 states at once",
+    }
+    for axes, (key, row) in zip(figure.subplots(1, len(table)), table.items(), strict=True):
+        timing(axes, row, title=titles[key], baseline="merlin")
+    save(figure, PICTURE)
+
+
+if __name__ == "__main__":
+    main()

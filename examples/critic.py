@@ -1,0 +1,90 @@
+"""Does a critic know how far away goals are? WGCSL's, on random play in PointReach.
+
+In the open box the truth is known: a step moves each coordinate by at most 1, and a goal is reached
+within 1 of it. Prints the rank correlation over states and goals on a grid, and draws both.
+"""
+
+import argparse
+from pathlib import Path
+
+import jax
+import numpy as np
+from matplotlib.figure import Figure
+from scipy.stats import spearmanr
+
+import merlin
+from merlin import figures
+from merlin.data.relabel import make_spec
+from merlin.learners import WGCSL
+from merlin.loop import compiled_chunk
+from merlin.tasks.point import BOUND, TOLERANCE, steps_in_the_open
+from merlin.values import act, value
+
+SHOWN = np.array([[0.0, 0.0], [3.0, 3.0], [-4.0, 1.0]], np.float32)
+POINTS, GOALS = 41, 7
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--updates", type=int, default=5000)
+    parser.add_argument("--out", type=Path, default=Path("docs/images/critic.png"))
+    given = parser.parse_args()
+
+    data = merlin.collect("PointReach", "random", seed=0)
+    learner = WGCSL()
+    spec = make_spec(data, learner.relabel, TOLERANCE)
+    state = learner.init(jax.random.key(0), spec)
+    train = compiled_chunk(learner, together=False)
+    state, _ = train(state, data.on_device(), jax.random.key(1), 0, given.updates)
+    nets = state.actor_critic
+
+    @jax.jit
+    def learned(states, goals):
+        """What the critic thinks of the policy's own action."""
+        x = nets.policy.state_goal(states, goals)
+        return value(nets.critic, x, act(nets.policy.net, x))
+
+    def both(goals):
+        """Learned and true values: one row per goal, one column per state of the grid."""
+        pairs = np.tile(grid(POINTS), (len(goals), 1)), np.repeat(goals, POINTS**2, axis=0)
+        # The reward is -1 in every step but the last, which arrives.
+        late = steps_in_the_open(*pairs) - 1
+        truth = -(1 - learner.discount**late) / (1 - learner.discount)
+        shape = (len(goals), POINTS**2)
+        return np.asarray(learned(*pairs)).reshape(shape), truth.reshape(shape)
+
+    guess, truth = both(grid(GOALS))
+    rank = spearmanr(guess.ravel(), truth.ravel()).statistic
+    print(f"Spearman's rank correlation, {guess.size} states and goals: {rank:.3f}")
+    print(figures.save(draw(*both(SHOWN), rank), given.out))
+
+
+def grid(points: int) -> np.ndarray:
+    ticks = np.linspace(-BOUND, BOUND, points + 2, dtype=np.float32)[1:-1]
+    return np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 2)
+
+
+def draw(guess: np.ndarray, truth: np.ndarray, rank: float) -> Figure:
+    figure = Figure(figsize=(11, 6.2), layout="constrained")
+    axes = figure.subplots(2, len(SHOWN) + 1, width_ratios=[1, 1, 1, 1.25])
+    low = min(guess.min(), truth.min())
+    for row, (name, values) in enumerate((("learned", guess), ("true", truth))):
+        for column, goal in enumerate(SHOWN):
+            ax = axes[row, column]
+            picture = figures.value_map(ax, values[column], low=low)
+            figures.goal_disc(ax, goal, TOLERANCE)
+            ax.set_title(f"{name}, goal ({goal[0]:g}, {goal[1]:g})", fontsize=10)
+    figure.colorbar(picture, ax=axes[:, :3], label="value", shrink=0.8)
+    for ax in axes[:, 3]:
+        ax.remove()
+    figures.agreement(figure.add_subplot(axes[0, 3].get_gridspec()[:, 3]), truth, guess)
+    figure.suptitle(
+        "What WGCSL's critic thinks of states in PointReach, beside the discounted distance to the "
+        f"goal (Spearman {rank:.2f} over a grid of states and goals)",
+        fontsize=11,
+    )
+    return figure
+
+
+if __name__ == "__main__":
+    main()

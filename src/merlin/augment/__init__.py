@@ -1,0 +1,17 @@
+"""Datasets from datasets: trajectories made by reverse models and by stitching."""
+
+from typing import Any
+
+from merlin.augment.base import Augmentation, Augmented
+from merlin.augment.reverse import Rollouts
+from merlin.augment.stitch import Stitch
+
+AUGMENTATIONS: dict[str, tuple[type, dict[str, Any]]] = {
+    "reverse-model": (Rollouts, {"forward": False}),
+    "forward-model": (Rollouts, {"forward": True}),
+    "reverse-stitch": (Stitch, {"forward": False}),
+    "forward-stitch": (Stitch, {"forward": True}),
+}
+"""By the name that the command line knows: the class, and the values that the name fixes."""
+
+__all__ = ["AUGMENTATIONS", "Augmentation", "Augmented", "Rollouts", "Stitch"]

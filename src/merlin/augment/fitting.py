@@ -1,0 +1,64 @@
+"""Gradient descent for the models behind augmentations: jitted pieces with a progress bar."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from merlin.progress import Progress
+
+Model = TypeVar("Model")
+UPDATES_AT_ONCE = 100
+
+
+def updates_of(epochs: int, rows: int, batch: int, most: int) -> int:
+    """Epochs as a number of updates, at least one and at most so many."""
+    return max(1, min(most, -(-epochs * rows // batch)))
+
+
+def fit(
+    loss: Callable[[Model, Any, PRNGKeyArray], Float[Array, ""]],
+    model: Model,
+    data: Any,
+    *,
+    part: Callable[[Model], Any],
+    updates: int,
+    learning_rate: float,
+    key: PRNGKeyArray,
+    label: str,
+    quiet: bool,
+) -> tuple[Model, float]:
+    """Minimise `loss(model, data, key)`, which draws its own batch; return the last mean loss.
+
+    Only `part` of the model is trained, not what standardises its inputs. The data is an argument
+    of the compiled loop, not a constant in it: it may be large.
+    """
+    optimiser = optax.adam(learning_rate)
+
+    @jax.jit
+    def advance(carry: Any, data: Any, start: Any, stop: Any) -> tuple[Any, Float[Array, ""]]:
+        def update(step: Any, carry: Any) -> Any:
+            (trained, state), total = carry
+
+            def value_of(trained: Any) -> Float[Array, ""]:
+                whole = eqx.tree_at(part, model, trained)
+                return loss(whole, data, jax.random.fold_in(key, step))
+
+            value, gradient = jax.value_and_grad(value_of)(trained)
+            change, state = optimiser.update(gradient, state)
+            return (optax.apply_updates(trained, change), state), total + value
+
+        carry, total = jax.lax.fori_loop(start, stop, update, (carry, jnp.float32(0.0)))
+        return carry, total / jnp.float32(stop - start)
+
+    carry, last = (part(model), optimiser.init(part(model))), jnp.float32(jnp.nan)
+    with Progress(label, updates, "updates", quiet=quiet) as bar:
+        for start in range(0, updates, UPDATES_AT_ONCE):
+            stop = min(start + UPDATES_AT_ONCE, updates)
+            carry, last = advance(carry, data, start, stop)
+            bar.update(stop, f"loss {float(last):.3f}")
+    return eqx.tree_at(part, model, carry[0]), float(last)

@@ -1,0 +1,277 @@
+"""Merlin-P: new trajectories that a learned model walks backwards from goals.
+
+Jain and Ravanbakhsh, "Learning to Reach Goals via Diffusion" (ICML 2024), section 5.1.
+
+A reverse policy proposes the action that may have led to a state, a reverse dynamics model says
+where it was taken, and so on: from the last state of an episode a walk leads away from the goal,
+the forward process of the diffusion. The reverse policy is a CVAE, the dynamics model a GRU that
+reads the trajectory from its end and predicts differences of states (`models.py`). What leaves
+the range of the data or is not finite is dropped. The forward twin walks on from first states.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from merlin.augment.base import Augmented, Phi, find_phi, how_many, require_vectors, say_if_fewer
+from merlin.augment.fitting import fit, updates_of
+from merlin.augment.models import (
+    WINDOW,
+    Dynamics,
+    Proposer,
+    Sequences,
+    make_dynamics,
+    make_proposer,
+    scales_of,
+    sequences,
+    window,
+)
+from merlin.data.dataset import ROWS_AT_ONCE, Dataset
+from merlin.errors import MerlinError
+from merlin.progress import Progress
+
+ROLLOUTS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Trajectories made by learned models (Merlin-P)."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "release": {
+            "dynamics_layers": 2,
+            "model_learning_rate": 1e-3,
+            "model_epochs": 100,
+            "kl_weight": 0.5,
+            "latent_scale": 1e-3,
+        }
+    }
+
+    trajectories: int | None = None  # to make; none: as many as there are, at most 10,000
+    proposer_hidden: tuple[int, ...] = (256, 256)
+    kl_weight: float = 1.0
+    latent_scale: float = 1.0  # of the latents that actions are made of
+    dynamics_width: int = 256
+    dynamics_layers: int = 1
+    model_learning_rate: float = 3e-4
+    model_epochs: int = 20
+    model_batch: int = 256  # transitions for the policy, trajectories for the dynamics
+    model_max_updates: int = 20_000
+    held_out: float = 0.05  # share of episodes that measure the dynamics model
+    margin: float = 0.05  # how far out of the data's range a rollout may go, in ranges
+    attempts: int = 10  # at most so many rollouts per trajectory wanted
+    forward: bool = False  # from first states on instead of from last states back
+
+    def __post_init__(self) -> None:
+        counts = [self.dynamics_width, self.dynamics_layers, self.model_epochs, self.model_batch]
+        counts += [self.model_max_updates, self.attempts, *self.proposer_hidden]
+        counts += [] if self.trajectories is None else [self.trajectories]
+        if min(counts) < 1 or not self.proposer_hidden:
+            raise MerlinError("Rollouts: sizes, epochs, attempts and trajectories start at 1.")
+        if not (math.isfinite(self.model_learning_rate) and self.model_learning_rate > 0):
+            raise MerlinError(
+                f"model_learning_rate: {self.model_learning_rate} is not a positive number."
+            )
+        for name in ("kl_weight", "latent_scale", "margin"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise MerlinError(f"{name}: {value} is not a number from 0 up.")
+        if not 0 <= self.held_out < 1:
+            raise MerlinError(f"held_out: {self.held_out} is no share below 1.")
+
+    def __call__(
+        self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
+    ) -> Augmented:
+        require_vectors(data, "a reverse model")
+        phi = find_phi(data) if phi is None else phi
+        proposer, dynamics, report = self.fit(data, seed=seed, quiet=quiet)
+        states, actions, lengths, made = self.roll_out(
+            data, proposer, dynamics, seed=seed, quiet=quiet
+        )
+        ends = np.cumsum(lengths) - 1
+        achieved = np.asarray(phi(states), np.float32)
+        dataset = Dataset(
+            observations=states,
+            actions=actions,
+            achieved_goals=achieved,
+            desired_goals=achieved[ends],
+            starts=np.concatenate([[0], ends + 1]).astype(np.int64),
+            action_low=data.action_low,
+            action_high=data.action_high,
+            task=data.task,
+            variant=data.variant,
+        )
+        return Augmented(dataset, {**made, **report})
+
+    def fit(
+        self, data: Dataset, *, seed: int, quiet: bool = True
+    ) -> tuple[Proposer, Dynamics, dict[str, Any]]:
+        """Train both models, and measure the dynamics model on the episodes held out."""
+        keys = jax.random.split(jax.random.key(seed), 4)
+        order = np.random.default_rng((seed, 2)).permutation(len(data))
+        held = min(math.ceil(self.held_out * len(data)), len(data) - 1)
+        rows = sequences(data, np.sort(order[held:]))
+        scales = scales_of(data, self.forward)
+        direction = "forward" if self.forward else "reverse"
+        how: dict[str, Any] = {"learning_rate": self.model_learning_rate, "quiet": quiet}
+        proposer, proposer_loss = fit(
+            self._proposer_loss,
+            make_proposer(data, scales, self.proposer_hidden, keys[0]),
+            rows,
+            part=lambda model: (model.encoder, model.decoder),
+            updates=updates_of(
+                self.model_epochs, len(rows.pairs), self.model_batch, self.model_max_updates
+            ),
+            key=keys[1],
+            label=f"{direction} policy",
+            **how,
+        )
+        longest = min(int(data.lengths.max()) - 1, WINDOW)
+        dynamics, dynamics_loss = fit(
+            lambda model, rows, key: self._dynamics_loss(model, rows, longest, key),
+            make_dynamics(data, scales, self.dynamics_width, self.dynamics_layers, keys[2]),
+            rows,
+            part=lambda model: (model.layers, model.head),
+            updates=self._dynamics_updates(len(rows.episodes)),
+            key=keys[3],
+            label=f"{direction} dynamics",
+            **how,
+        )
+        report = {"policy_loss": proposer_loss, "dynamics_loss": dynamics_loss}
+        if held:
+            explained = self.explained(dynamics, data, np.sort(order[:held]))
+            report["explained_variance"] = float(explained.mean())
+            report["least_explained_variance"] = float(explained.min())
+        return proposer, dynamics, report
+
+    def _dynamics_updates(self, episodes: int) -> int:
+        return updates_of(self.model_epochs, episodes, self.model_batch, self.model_max_updates)
+
+    def _proposer_loss(
+        self, model: Proposer, rows: Sequences, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        draw, noise = jax.random.split(key)
+        first = rows.pairs[jax.random.randint(draw, (self.model_batch,), 0, len(rows.pairs))]
+        episode = jnp.searchsorted(rows.starts, first, side="right").astype(jnp.int32) - 1
+        states = rows.observations[first if self.forward else first + 1]
+        actions = rows.actions[first - episode]
+        keys = jax.random.split(noise, self.model_batch)
+        each = jax.vmap(model.loss, (0, 0, None, 0))(states, actions, self.kl_weight, keys)
+        return jnp.mean(each)
+
+    def _dynamics_loss(
+        self, model: Dynamics, rows: Sequences, steps: int, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        draw, *keys = jax.random.split(key, self.model_batch + 1)
+        chosen = jax.random.randint(draw, (self.model_batch,), 0, len(rows.episodes))
+        cut = lambda e, k: window(rows, e, steps, k, forward=self.forward)  # noqa: E731
+        windows = jax.vmap(cut)(rows.episodes[chosen], jnp.stack(keys))
+        count = jnp.sum(windows.valid).astype(jnp.float32)
+        return jnp.sum(jax.vmap(model.loss)(windows)) / count
+
+    def explained(
+        self, dynamics: Dynamics, data: Dataset, episodes: Int[np.ndarray, " episodes"]
+    ) -> Float[np.ndarray, " moving"]:
+        """Share of the variance of one-step differences that is predicted, per moving dimension."""
+        rows = sequences(data, episodes)
+        steps = min(int(data.lengths.max()) - 1, WINDOW)
+
+        @jax.jit
+        def compare(rows: Sequences, episode: Array) -> tuple[Array, Array]:
+            seen = window(rows, episode, steps, jax.random.key(0), forward=self.forward)
+            target = dynamics.scales.difference(seen.nexts - seen.states)
+            valid = seen.valid[:, None].astype(jnp.float32)
+            error = target - dynamics.differences(seen.states, seen.actions)
+            sums = jnp.stack([(error**2 * valid).sum(0), (target * valid).sum(0)])
+            return jnp.concatenate([sums, (target**2 * valid).sum(0)[None]]), valid.sum()
+
+        sums, counts = zip(*(compare(rows, episode) for episode in rows.episodes), strict=True)
+        count = float(sum(counts))
+        error, total, square = np.sum([np.asarray(s, np.float64) for s in sums], 0) / count
+        variance = square - total**2
+        moving = variance > 1e-8  # of a deviation of 1: the others never change
+        return 1.0 - error[moving] / variance[moving] if moving.any() else np.ones(1)
+
+    def roll_out(
+        self, data: Dataset, proposer: Proposer, dynamics: Dynamics, *, seed: int, quiet: bool
+    ) -> tuple[np.ndarray, np.ndarray, Int[np.ndarray, " trajectories"], dict[str, Any]]:
+        """States and actions of as many good rollouts as are wanted, back to back in time."""
+        wanted = how_many(self.trajectories, data)
+        rng = np.random.default_rng((seed, 3))
+        key = jax.random.fold_in(jax.random.key(seed), 4)
+        steps = int(data.lengths.max()) - 1
+        low, high = _range(data.observations, self.margin)
+        many = jax.jit(jax.vmap(lambda s, k: self._roll(proposer, dynamics, s, steps, k)))
+        states, actions, lengths = [], [], []
+        kept = tried = outside = broken = 0
+        at_once = min(wanted, ROLLOUTS_AT_ONCE)
+        direction = "forward" if self.forward else "reverse"
+        with Progress(f"{direction} rollouts", wanted, "trajectories", quiet=quiet) as bar:
+            while kept < wanted and tried < self.attempts * wanted:
+                episodes = rng.integers(len(data), size=at_once)
+                rows = data.starts[episodes] if self.forward else data.starts[episodes + 1] - 1
+                keys = jax.random.split(jax.random.fold_in(key, tried), at_once)
+                walked, acted = map(np.asarray, many(jnp.asarray(data.observations[rows]), keys))
+                size = data.lengths[episodes]
+                beyond = np.arange(steps + 1) >= size[:, None]
+                finite = (np.isfinite(walked).all(2) | beyond).all(1)
+                with np.errstate(invalid="ignore"):
+                    inside = ((walked >= low) & (walked <= high)).all(2) | beyond
+                good = finite & inside.all(1)
+                tried, broken = tried + at_once, broken + int((~finite).sum())
+                outside += int((finite & ~good).sum())
+                for index in np.flatnonzero(good)[: wanted - kept]:
+                    path, moves = walked[index, : size[index]], acted[index, : size[index] - 1]
+                    states.append(path if self.forward else path[::-1])
+                    actions.append(moves if self.forward else moves[::-1])
+                    lengths.append(size[index])
+                kept = len(states)
+                bar.update(kept)
+        if not kept:
+            raise MerlinError(
+                f"rollouts: all {tried} left the range of the data; train the model for more "
+                "model_epochs, allow a larger margin, or augment by stitching."
+            )
+        advice = "train for more model_epochs, or allow more attempts or a larger margin."
+        say_if_fewer(kept, wanted, tried, advice=advice, quiet=quiet)
+        report = {
+            "trajectories": kept,
+            "wanted": wanted,
+            "rollouts": tried,
+            "dropped": (outside + broken) / tried,
+            "dropped_outside": outside / tried,
+            "dropped_not_finite": broken / tried,
+        }
+        return np.concatenate(states), np.concatenate(actions), np.array(lengths), report
+
+    def _roll(
+        self, proposer: Proposer, dynamics: Dynamics, state: Array, steps: int, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "states observation"], Float[Array, "steps action"]]:
+        """One walk in the models' direction of time."""
+        latents = 2 * len(proposer.action_centre)
+
+        def body(carry: tuple[Any, Array], key: PRNGKeyArray) -> tuple[Any, tuple[Array, Array]]:
+            memory, state = carry
+            latent = self.latent_scale * jax.random.normal(key, (latents,))
+            action = proposer.decode(state, latent)
+            memory, state = dynamics.step(memory, state, action)
+            return (memory, state), (state, action)
+
+        start = (dynamics.empty(), state)
+        _, (states, actions) = jax.lax.scan(body, start, jax.random.split(key, steps))
+        return jnp.concatenate([state[None], states]), actions
+
+
+def _range(rows: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
+    """Lowest and highest value per dimension, widened by a share of the distance."""
+    pieces = [rows[begin : begin + ROWS_AT_ONCE] for begin in range(0, len(rows), ROWS_AT_ONCE)]
+    low = np.min([piece.min(0) for piece in pieces], axis=0)
+    high = np.max([piece.max(0) for piece in pieces], axis=0)
+    # Rounding alone moves a dimension that never changes in the data.
+    slack = margin * (high - low) + 1e-6 * np.maximum(abs(low), abs(high))
+    return low - slack, high + slack

@@ -1,0 +1,370 @@
+"""Merlin-NP: new trajectories by switching between recorded ones where they meet.
+
+Jain and Ravanbakhsh, "Learning to Reach Goals via Diffusion" (ICML 2024), section 5.2.
+
+If two states of different episodes are nearly the same, the way that led to one also leads to
+the other. So a walk starts at the last state of an episode and goes back step by step; at each
+state it looks for the nearest state of another episode in the space of a contrastive encoder
+(`encoder.py`), and if their cosine similarity reaches the threshold it goes on backwards from
+there. It never switches straight back to the episode that it came from: two episodes that run
+side by side, or rest in the same corner, would be swapped at every step. It ends when it has as
+many states as the episode it began in; if it meets a first state earlier it is dropped. The
+forward twin starts at first states and goes on to the ends.
+
+A walk is kept as a list of rows of the dataset, in order of time. Backwards and forwards alike
+every row brings its own action, so each pair of state and action is one that was recorded; only
+the state that follows a switch is a neighbour of the one that did.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.spatial import cKDTree
+
+from merlin.augment.base import Augmented, Phi, how_many, require_vectors, say_if_fewer
+from merlin.augment.encoder import train_encoder
+from merlin.augment.fitting import updates_of
+from merlin.data.dataset import Dataset
+from merlin.errors import MerlinError
+from merlin.progress import Progress
+
+NONE, UNKNOWN = -1, -2
+Rows = Int[np.ndarray, " n"]
+Partner = Callable[[Rows], Rows]
+"""For each row the one to switch to, or NONE."""
+WANTED_STITCHES = 2.5
+SAMPLE = 1000
+"""So many walks tell what a threshold does."""
+
+
+class Neighbours:
+    """For any state the nearest one of another episode, if it lies within a distance.
+
+    Only neighbours within the bound matter, so the tree need not look beyond it. A state is
+    searched for when it is first asked for and remembered, since walks meet the same states
+    again and again; what was found stays right when `bound` is made smaller.
+    """
+
+    def __init__(
+        self,
+        embeddings: Float[np.ndarray, "states embedding"],
+        starts: Int[np.ndarray, " bounds"],
+        *,
+        bound: float = math.inf,
+        among: Bool[np.ndarray, " states"] | None = None,
+    ):
+        # Turned so that the first axes hold most of the spread: distances stay as they are, and
+        # the tree's boxes follow the surface that the embeddings lie on.
+        self._embeddings, self.bound = _along_main_axes(embeddings), bound
+        self._rows = np.arange(len(embeddings)) if among is None else np.flatnonzero(among)
+        self._episode = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        self._longest = int(np.diff(starts).max())
+        # Splitting at the middle of a box is much faster than at the median, and as good here.
+        self._tree = cKDTree(self._embeddings[self._rows], leafsize=8, balanced_tree=False)
+        self._order = np.zeros(len(embeddings), np.int64)
+        self._order[self._rows[self._tree.indices]] = np.arange(len(self._rows))
+        self._known = np.full(len(embeddings), UNKNOWN, np.int64)
+        self._distance = np.full(len(embeddings), np.inf)
+
+    def nearest(self, states: Rows) -> tuple[Rows, Float[np.ndarray, " n"]]:
+        """The nearest foreign rows and how far they are; NONE and infinity without any."""
+        new = np.unique(states[self._known[states] == UNKNOWN])
+        if len(new):
+            self._known[new], self._distance[new] = self._search(new)
+        return self._known[states], self._distance[states]
+
+    def within(self, bound: float) -> Partner:
+        """Partners that are no farther than a bound, which may be tighter than that of all."""
+
+        def partner(states: Rows) -> Rows:
+            rows, distance = self.nearest(states)
+            return np.where(distance <= bound, rows, NONE)
+
+        return partner
+
+    def _search(self, states: Rows) -> tuple[Rows, Float[np.ndarray, " n"]]:
+        """Ask for more and more neighbours until one is foreign or the bound is passed."""
+        found, distance = np.full(len(states), NONE), np.full(len(states), np.inf)
+        # In the order of the tree: states that are searched for together share its branches.
+        pending, k = np.argsort(self._order[states], kind="stable"), 4
+        while len(pending) and len(self._rows):
+            asked = states[pending]
+            far, index = self._tree.query(
+                self._embeddings[asked],
+                k=np.arange(1, k + 1),
+                distance_upper_bound=np.nextafter(self.bound, np.inf),
+                workers=-1,
+            )
+            near = np.isfinite(far)
+            rows = self._rows[np.where(near, index, 0)]
+            foreign = near & (self._episode[rows] != self._episode[asked][:, None])
+            first = foreign.argmax(1)
+            has = foreign.any(1)
+            hit = pending[has]
+            found[hit] = rows[has, first[has]]
+            distance[hit] = far[has, first[has]]
+            # All k are of the own episode: farther ones may be foreign, if there are farther ones.
+            pending = pending[~has & near[:, -1]]
+            if k > self._longest:
+                break
+            k = min(4 * k, self._longest + 1)
+        return found, distance
+
+
+class Walks(NamedTuple):
+    """Rows of walks in order of time, and which walks have come to their end."""
+
+    rows: Int[np.ndarray, "walks steps"]  # NONE beyond a walk's length
+    lengths: Int[np.ndarray, " walks"]
+    complete: Bool[np.ndarray, " walks"]
+
+    def switches(self) -> Bool[np.ndarray, "walks pairs"]:
+        """Where the next row is not the one that followed in the data."""
+        before, after = self.rows[:, :-1], self.rows[:, 1:]
+        return (before != NONE) & (after != NONE) & (after != before + 1)
+
+    def stitches(self) -> float:
+        """Mean number of switches per complete walk."""
+        return float(self.switches()[self.complete].sum(1).mean()) if self.complete.any() else 0.0
+
+
+def _along_main_axes(
+    points: Float[np.ndarray, "states embedding"],
+) -> Float[np.ndarray, "states embedding"]:
+    """The same points after a rotation onto their principal axes."""
+    some = points[:: max(1, len(points) // 10_000)].astype(np.float64)
+    axes = np.linalg.eigh(np.cov(some.T, bias=True).reshape(points.shape[1], -1))[1]
+    return points @ axes[:, ::-1]
+
+
+def walk(
+    episodes: Rows, starts: Int[np.ndarray, " bounds"], partner: Partner, *, forward: bool
+) -> Walks:
+    """One walk from an end of each of the episodes, all at once: one batched query per step."""
+    lengths = np.diff(starts)[episodes]
+    longest = int(lengths.max())
+    episode_of = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    first, last = np.zeros(starts[-1], bool), np.zeros(starts[-1], bool)
+    first[starts[:-1]], last[starts[1:] - 1] = True, True
+    left = np.full(len(episodes), NONE)  # the episode that each walk came from
+
+    def switch(walks: Rows, here: Rows) -> Rows:
+        there = partner(here)
+        allowed = (there != NONE) & (episode_of[there] != left[walks])
+        left[walks[allowed]] = episode_of[here[allowed]]
+        return np.where(allowed, there, here)
+
+    rows = np.full((len(episodes), longest), NONE)
+    rows[:, 0] = starts[episodes] if forward else starts[episodes + 1] - 1
+    alive = np.ones(len(episodes), bool)
+    for step in range(1, longest):
+        going = np.flatnonzero(alive & (lengths > step))
+        here = rows[going, step - 1]
+        if forward:
+            ended = last[here]
+            there = here + ~ended
+            # The last state needs no action, so there is nothing to switch for.
+            inner = ~ended & (lengths[going] > step + 1)
+            there[inner] = switch(going[inner], there[inner])
+        else:
+            origin = switch(going, here)
+            ended = first[origin]
+            there = origin - ~ended
+        rows[going, step] = np.where(ended, NONE, there)
+        alive[going[ended]] = False
+    if not forward:
+        for length in np.unique(lengths):
+            same = lengths == length
+            rows[same, :length] = rows[same, :length][:, ::-1]
+    return Walks(rows, lengths, alive)
+
+
+def threshold_for(
+    stitches: float, neighbours: Neighbours, starts: np.ndarray, episodes: Rows, *, forward: bool
+) -> float:
+    """The similarity at which walks from these episodes make so many switches on average."""
+    states = np.concatenate([np.arange(starts[e], starts[e + 1]) for e in episodes[:50]])
+    distances = neighbours.nearest(states)[1]
+    positive = distances[np.isfinite(distances) & (distances > 0)]
+    if not len(positive):
+        raise MerlinError("threshold: no two episodes come near one another; set it to a number.")
+    low, high = math.log(positive.min()), math.log(positive.max())
+    for _ in range(20):
+        middle = (low + high) / 2
+        walks = walk(episodes, starts, neighbours.within(math.exp(middle)), forward=forward)
+        # Walks that are cut short have had as many occasions to switch as steps.
+        steps = (walks.rows != NONE).sum() - len(episodes)
+        rate = walks.switches().sum() / max(1, steps) * (walks.lengths.mean() - 1)
+        made = walks.stitches() if walks.complete.sum() >= len(episodes) / 20 else float(rate)
+        low, high = (middle, high) if made < stitches else (low, middle)
+    return 1.0 - math.exp(low) ** 2 / 2
+
+
+@dataclass(frozen=True)
+class Stitch:
+    """Trajectories stitched together from recorded ones (Merlin-NP)."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "release": {
+            "encoder_hidden": (512, 512, 512),
+            "encoder_learning_rate": 3e-4,
+            "encoder_epochs": 100,
+        }
+    }
+
+    threshold: float | str = 0.9999  # cosine similarity to switch at; auto: 2.5 switches per walk
+    trajectories: int | None = None  # to make; none: as many as there are, at most 10,000
+    encoder_hidden: tuple[int, ...] = (256, 256, 256)
+    embedding_dim: int = 16
+    encoder_temperature: float = 0.5
+    encoder_learning_rate: float = 5e-4
+    encoder_epochs: int = 20
+    encoder_batch: int = 256
+    encoder_max_updates: int = 20_000  # epochs of two million states would take ten minutes
+    attempts: int = 50  # at most so many walks per trajectory wanted
+    forward: bool = False  # from first states on instead of from last states back
+
+    def __post_init__(self) -> None:
+        numeric = not isinstance(self.threshold, str)
+        if not (self.threshold == "auto" or (numeric and -1.0 <= float(self.threshold) < 1.0)):
+            raise MerlinError(
+                f"threshold: {self.threshold} is no cosine below 1; give one, e.g. 0.9999, or auto."
+            )
+        counts = [self.embedding_dim, self.encoder_epochs, self.encoder_batch, self.attempts]
+        counts += [self.encoder_max_updates, *self.encoder_hidden]
+        counts += [] if self.trajectories is None else [self.trajectories]
+        if min(counts) < 1 or not self.encoder_hidden:
+            raise MerlinError("Stitch: sizes, epochs, attempts and trajectories start at 1.")
+        for name in ("encoder_temperature", "encoder_learning_rate"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise MerlinError(f"{name}: {value} is not a positive number.")
+
+    def __call__(
+        self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
+    ) -> Augmented:
+        require_vectors(data, "stitching")
+        if len(data) < 2:
+            raise MerlinError("stitching: needs at least two episodes to switch between.")
+        embeddings, loss = self.embed(data, seed=seed, quiet=quiet)
+        walks, report = self.stitch(data, embeddings, seed=seed, quiet=quiet)
+        report = {**report, "encoder_loss": loss}
+        return Augmented(_assemble(data, walks), report)
+
+    def embed(
+        self, data: Dataset, *, seed: int, quiet: bool = True
+    ) -> tuple[Float[np.ndarray, "states embedding"], float]:
+        """The embeddings of all states by a newly trained encoder, and its loss."""
+        updates = updates_of(
+            self.encoder_epochs, len(data.actions), self.encoder_batch, self.encoder_max_updates
+        )
+        encoder, loss = train_encoder(
+            data,
+            hidden=self.encoder_hidden,
+            dim=self.embedding_dim,
+            temperature=self.encoder_temperature,
+            updates=updates,
+            batch=self.encoder_batch,
+            learning_rate=self.encoder_learning_rate,
+            key=jax.random.key(seed),
+            quiet=quiet,
+        )
+        return encoder.embed_all(data.observations), loss
+
+    def stitch(
+        self,
+        data: Dataset,
+        embeddings: Float[np.ndarray, "states embedding"],
+        *,
+        seed: int,
+        quiet: bool = True,
+    ) -> tuple[Walks, dict[str, Any]]:
+        """Walks through embedded data until there are enough, and how that went."""
+        rng = np.random.default_rng((seed, 1))
+
+        def draw(n: int) -> Rows:
+            return rng.integers(len(data), size=(n,))
+
+        starts = np.asarray(data.starts)
+        # From a first state there is no way back, from a last one none on: never switch to them.
+        among = np.ones(len(embeddings), bool)
+        among[starts[1:] - 1 if self.forward else starts[:-1]] = False
+        with Progress("index", len(embeddings), "states", quiet=quiet) as bar:
+            neighbours = Neighbours(embeddings, starts, among=among)
+            threshold = self.threshold
+            if isinstance(threshold, str):
+                threshold = threshold_for(
+                    WANTED_STITCHES, neighbours, starts, draw(SAMPLE), forward=self.forward
+                )
+            neighbours.bound = math.sqrt(2.0 * (1.0 - threshold))
+            bar.update(len(embeddings))
+        partner = neighbours.within(neighbours.bound)
+        wanted = how_many(self.trajectories, data)
+        made, walked, tried = [], 0, 0
+        label = "stitching forwards" if self.forward else "stitching backwards"
+        with Progress(label, wanted, "trajectories", quiet=quiet) as bar:
+            while walked < wanted and tried < self.attempts * wanted:
+                walks = walk(draw(wanted), starts, partner, forward=self.forward)
+                made.append(Walks(*(part[walks.complete] for part in walks)))
+                walked, tried = walked + int(walks.complete.sum()), tried + wanted
+                bar.update(min(walked, wanted))
+        if not walked:
+            raise MerlinError(
+                f"stitching: none of {tried} walks came to its full length before it met the end "
+                "of an episode; raise the threshold, or set threshold=auto."
+            )
+        advice = "raise the threshold or the number of attempts for more."
+        say_if_fewer(walked, wanted, tried, advice=advice, quiet=quiet)
+        kept = _join(made, wanted)
+        return kept, {
+            "trajectories": len(kept.rows),
+            "wanted": wanted,
+            "walks": tried,
+            "dropped": 1.0 - walked / tried,
+            "threshold": threshold,
+            "stitches": kept.stitches(),
+            "without_stitches": float(np.mean(~kept.switches().any(1))),
+        }
+
+
+def _join(parts: list[Walks], most: int) -> Walks:
+    width = max(part.rows.shape[1] for part in parts)
+    pad = lambda rows: np.pad(  # noqa: E731
+        rows, ((0, 0), (0, width - rows.shape[1])), constant_values=NONE
+    )
+    return Walks(
+        np.concatenate([pad(part.rows) for part in parts])[:most],
+        np.concatenate([part.lengths for part in parts])[:most],
+        np.concatenate([part.complete for part in parts])[:most],
+    )
+
+
+def _assemble(data: Dataset, walks: Walks) -> Dataset:
+    """Copy the rows of complete walks into a dataset of their own."""
+    inside = walks.rows != NONE
+    rows = walks.rows[inside]
+    # A row's action stands as many places before it as episodes have ended before.
+    episode = np.searchsorted(data.starts, rows, side="right") - 1
+    ends = np.cumsum(walks.lengths) - 1
+    acting = np.ones(len(rows), bool)
+    acting[ends] = False
+    achieved = np.asarray(data.achieved_goals[rows])
+    return Dataset(
+        observations=np.asarray(data.observations[rows]),
+        actions=np.asarray(data.actions[(rows - episode)[acting]]),
+        achieved_goals=achieved,
+        desired_goals=achieved[ends],
+        starts=np.concatenate([[0], ends + 1]).astype(np.int64),
+        action_low=data.action_low,
+        action_high=data.action_high,
+        task=data.task,
+        variant=data.variant,
+    )
+
+
+__all__ = ["Neighbours", "Stitch", "Walks", "threshold_for", "walk"]

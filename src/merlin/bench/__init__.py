@@ -1,0 +1,1 @@
+"""The benchmark: grids of cells, each one run with one row of results."""

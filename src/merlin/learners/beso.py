@@ -1,0 +1,361 @@
+"""BESO: actions denoised from scratch at every step, given state and goal.
+
+Reuss et al., "Goal-Conditioned Imitation Learning using Score-based Diffusion Policies" (RSS
+2023).
+
+The policy is a denoiser D(a + sigma noise, sigma | s, g): it learns to give back the action that
+was taken in s on the way to g, for every size of noise. Goals are taken from the future of the
+same episode, and sometimes left out, so that one network knows both what is done here on the way
+to g and what is done here at all. Acting starts from pure noise and denoises it in three steps,
+each time going past the conditional answer, away from the unconditional one:
+
+    D = D(. | s) + guidance (D(. | s, g) - D(. | s)).
+
+The network is an MLP that sees the present state, or a small transformer that sees the last few
+states and actions. Both are preconditioned (see `merlin.diffusion`); an exponential moving average
+of the weights acts.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, ArrayLike, Float, Int32, PRNGKeyArray
+
+from merlin.data.relabel import Relabel
+from merlin.diffusion import (
+    ddim_sigmas,
+    denoising_loss,
+    exponential_sigmas,
+    guide,
+    log_logistic_sigma,
+    preconditioned,
+)
+from merlin.errors import MerlinError
+from merlin.learners.base import require_key, tuned
+from merlin.nets import MLP, ActionRange, Linear, Normaliser, mish, polyak
+from merlin.transformer import Transformer, normal_linear
+from merlin.types import Batch, Metrics, Spec, Window
+
+BACKBONES = ("mlp", "transformer")
+FINAL_RATE = 0.018
+"""The learning rate ends at this share of itself, as after the release's 40,000 updates."""
+
+
+class ScoreMLP(eqx.Module):
+    """Sees the present state alone."""
+
+    net: MLP
+
+    def __init__(self, spec: Spec, hidden: tuple[int, ...], *, key: PRNGKeyArray):
+        inputs = spec.action_dim + 1 + spec.observation_shape[0] + spec.goal_dim + 1
+        self.net = MLP(inputs, hidden, spec.action_dim, key=key, activation=mish)
+
+    def __call__(
+        self,
+        noisy: Float[Array, " action"],
+        sigma: Float[Array, ""],
+        seen: Window,
+        goal: Float[Array, " goal"],
+        told: Float[Array, ""],
+        key: PRNGKeyArray | None,
+    ) -> Float[Array, " action"]:
+        level = jnp.log(sigma) / 4
+        parts = [noisy, level[None], seen.observations[-1], told * goal, told[None]]
+        return self.net(jnp.concatenate(parts))
+
+
+class ScoreTransformer(eqx.Module):
+    """Sees a window: noise level, goal, then state and action in turn, the noisy one last."""
+
+    level: Linear
+    goal: Linear
+    observation: Linear
+    action: Linear
+    positions: Float[Array, "positions width"]
+    body: Transformer
+    out: Linear
+
+    def __init__(
+        self,
+        spec: Spec,
+        window: int,
+        width: int,
+        layers: int,
+        heads: int,
+        dropout: float,
+        *,
+        key: PRNGKeyArray,
+    ):
+        keys = jax.random.split(key, 7)
+        self.level = normal_linear(1, width, key=keys[0])
+        self.goal = normal_linear(spec.goal_dim, width, key=keys[1])
+        self.observation = normal_linear(spec.observation_shape[0], width, key=keys[2])
+        self.action = normal_linear(spec.action_dim, width, key=keys[3])
+        self.positions = 0.02 * jax.random.normal(keys[4], (window + 1, width))
+        self.body = Transformer(width, layers, heads, dropout, key=keys[5])
+        self.out = normal_linear(width, spec.action_dim, key=keys[6])
+
+    def __call__(
+        self,
+        noisy: Float[Array, " action"],
+        sigma: Float[Array, ""],
+        seen: Window,
+        goal: Float[Array, " goal"],
+        told: Float[Array, ""],
+        key: PRNGKeyArray | None,
+    ) -> Float[Array, " action"]:
+        level = self.level(jnp.log(sigma)[None] / 4)
+        goal = told * (self.goal(goal) + self.positions[0])
+        # An action stands at the position of its state.
+        states = jax.vmap(self.observation)(seen.observations) + self.positions[1:]
+        actions = jnp.concatenate([seen.actions[:-1], noisy[None]])
+        actions = jax.vmap(self.action)(actions) + self.positions[1:]
+        steps = jnp.stack([states, actions], axis=1).reshape(-1, states.shape[1])
+        tokens = jnp.concatenate([level[None], goal[None], steps])
+        present = jnp.concatenate([jnp.ones(2, bool), jnp.repeat(seen.valid, 2)])
+        return self.out(self.body(tokens, present, key)[-1])
+
+
+ScoreNet = ScoreMLP | ScoreTransformer
+
+
+class BesoPolicy(eqx.Module):
+    """Denoises an action; remembers the last `window` steps of an episode between calls."""
+
+    observation_normaliser: Normaliser
+    goal_normaliser: Normaliser
+    actions: ActionRange
+    net: ScoreNet
+    window: int = eqx.field(static=True)
+    sigmas: tuple[float, ...] = eqx.field(static=True)
+    sigma_data: float = eqx.field(static=True)
+    guidance: float = eqx.field(static=True)
+    temperature: float = eqx.field(static=True, default=1.0)
+
+    def begin(self) -> Window:
+        """The memory of an episode that has not begun."""
+        return Window(
+            observations=jnp.zeros((self.window, len(self.observation_normaliser.mean))),
+            actions=jnp.zeros((self.window, len(self.actions.centre))),
+            valid=jnp.zeros(self.window, bool),
+        )
+
+    def step(
+        self,
+        memory: Window,
+        observation: ArrayLike,
+        goal: ArrayLike,
+        horizon: ArrayLike | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> tuple[Float[Array, " action"], Window]:
+        """Act on what was seen before and now, and remember both."""
+        key = require_key(key)
+        now = self.observation_normaliser(jnp.asarray(observation))
+        wanted = self.goal_normaliser(jnp.asarray(goal))
+        blank = jnp.zeros_like(self.actions.centre)
+        seen = jax.tree.map(_push, memory, Window(now, blank, jnp.array(True)))
+        denoise = self.denoiser(seen, wanted)
+        noise = jax.random.normal(key, blank.shape)
+        unit = ddim_sigmas(denoise, jnp.asarray(self.sigmas), noise, temperature=self.temperature)
+        unit = jnp.clip(unit, -1.0, 1.0)
+        return self.actions.from_unit(unit), seen._replace(actions=seen.actions.at[-1].set(unit))
+
+    def denoiser(self, seen: Window, goal: Float[Array, " goal"]) -> Any:
+        """Guided towards the goal; both answers come from one call with two rows."""
+        told = jnp.array([1.0, 0.0]) if self.guidance != 1.0 else jnp.ones(1)
+
+        def denoise(x: Float[Array, " action"], sigma: Float[Array, ""]) -> Float[Array, " action"]:
+            def answer(told: Float[Array, ""]) -> Float[Array, " action"]:
+                net = lambda scaled, sigma: self.net(scaled, sigma, seen, goal, told, None)  # noqa: E731
+                return preconditioned(net, self.sigma_data)(x, sigma)
+
+            answers = jax.vmap(answer)(told)
+            return guide(answers[0], answers[-1], self.guidance)
+
+        return denoise
+
+    def __call__(
+        self,
+        observation: ArrayLike,
+        goal: ArrayLike,
+        horizon: ArrayLike | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, " action"]:
+        """Act as in the first step of an episode."""
+        return self.step(self.begin(), observation, goal, horizon, key)[0]
+
+
+def _push(rows: Array, row: Array) -> Array:
+    return jnp.concatenate([rows[1:], row[None]])
+
+
+class BesoState(eqx.Module):
+    """The network, the policy that acts with its average, the optimiser, the updates so far."""
+
+    net: ScoreNet
+    policy: BesoPolicy
+    optimiser: optax.OptState
+    step: Int32[Array, ""]
+
+
+@dataclass(frozen=True)
+class Beso:
+    """Score-based diffusion of single actions; the defaults are the release's for Kitchen."""
+
+    hindsight_ratio: float = tuned(1.0)  # share of goals taken from the episode's own future
+    backbone: str = "transformer"  # or mlp
+    window: int = 4  # steps that the transformer sees, the present one included
+    width: int = 360  # of a token
+    layers: int = 6
+    heads: int = 6
+    attention_dropout: float = 0.3
+    hidden: tuple[int, ...] = (256, 256, 256)  # of the mlp
+    sampling_steps: int = 3
+    sigma_min: float = 0.005
+    sigma_max: float = 1.0
+    sigma_data: float = 0.5
+    goal_dropout: float = 0.1  # share of examples without their goal
+    guidance: float = 1.5  # 1 is none
+    learning_rate: float = 1e-4
+    decay_updates: int = 40_000  # over which the learning rate falls to 1.8 % of itself
+    weight_decay: float = 0.01
+    average_decay: float = 0.999
+    batch_size: int = 1024
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "small": {
+            "backbone": "mlp",
+            "window": 1,
+            "guidance": 3.0,
+            "learning_rate": 1e-3,
+            "decay_updates": 10_000,
+            "batch_size": 512,
+        }
+    }
+
+    def __post_init__(self) -> None:
+        if self.backbone not in BACKBONES:
+            raise MerlinError(f"backbone: {self.backbone!r} is not {' or '.join(BACKBONES)}.")
+        if self.backbone == "mlp" and self.window != 1:
+            raise MerlinError(
+                f"window: the mlp sees one state, not {self.window}; "
+                "set window=1, or backbone=transformer."
+            )
+        sizes = (self.window, self.width, self.layers, self.heads, self.sampling_steps)
+        if min(*sizes, self.batch_size, self.decay_updates) < 1:
+            raise MerlinError(
+                "window, width, layers, heads, sampling_steps, batch_size, decay_updates: "
+                "start at 1."
+            )
+        if not self.hidden or min(self.hidden) < 1:
+            raise MerlinError("hidden: sizes start at 1.")
+        if self.width % self.heads:
+            raise MerlinError(f"heads: {self.heads} do not divide a width of {self.width} equally.")
+        if not 0 < self.sigma_min < self.sigma_max < math.inf or not self.sigma_data > 0:
+            raise MerlinError(
+                "sigma_min, sigma_max, sigma_data: are positive, and the first is the smallest."
+            )
+        for name in ("goal_dropout", "attention_dropout", "average_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise MerlinError(f"{name}: {getattr(self, name)} is not from 0 to below 1.")
+        if self.guidance != 1.0 and self.goal_dropout == 0.0:
+            raise MerlinError(
+                "guidance: needs the answer without a goal, which goal_dropout=0 never trains; "
+                "set guidance=1."
+            )
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise MerlinError(f"learning_rate: {self.learning_rate} is not a positive number.")
+        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
+            raise MerlinError(f"weight_decay: {self.weight_decay} is not a number from 0 up.")
+        _ = self.relabel
+
+    @property
+    def horizon(self) -> None:
+        """It is told none."""
+        return None
+
+    @property
+    def relabel(self) -> Relabel:
+        return Relabel(hindsight_ratio=self.hindsight_ratio, behind=self.window)
+
+    def init(self, key: PRNGKeyArray, spec: Spec) -> BesoState:
+        if len(spec.observation_shape) > 1:
+            raise MerlinError("observations: are images, which beso cannot learn from.")
+        net: ScoreNet
+        if self.backbone == "mlp":
+            net = ScoreMLP(spec, self.hidden, key=key)
+        else:
+            sizes = (self.window, self.width, self.layers, self.heads)
+            net = ScoreTransformer(spec, *sizes, self.attention_dropout, key=key)
+        sigmas = exponential_sigmas(self.sampling_steps, self.sigma_min, self.sigma_max)
+        policy = BesoPolicy(
+            observation_normaliser=Normaliser(spec.observation_moments),
+            goal_normaliser=Normaliser(spec.goal_moments),
+            actions=ActionRange(spec.action_low, spec.action_high),
+            net=net,
+            window=self.window,
+            sigmas=tuple(map(float, sigmas)),
+            sigma_data=self.sigma_data,
+            guidance=self.guidance,
+        )
+        return BesoState(net, policy, self._optimiser.init(net), jnp.int32(0))
+
+    def update(
+        self, state: BesoState, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[BesoState, Metrics]:
+        loss, gradient = jax.value_and_grad(self.loss)(state.net, state.policy, batch, key)
+        changes, optimiser = self._optimiser.update(gradient, state.optimiser, state.net)
+        step = state.step.astype(jnp.float32)
+        rate = jnp.float32(FINAL_RATE) ** jnp.minimum(step / self.decay_updates, 1.0)
+        net = optax.apply_updates(state.net, jax.tree.map(lambda change: rate * change, changes))
+        decay = jnp.minimum(self.average_decay, (1 + step) / (10 + step))
+        average = polyak(state.policy.net, net, decay)
+        policy = eqx.tree_at(lambda p: p.net, state.policy, average)
+        return BesoState(net, policy, optimiser, state.step + 1), {"loss": loss}
+
+    def policy(self, state: BesoState) -> BesoPolicy:
+        return state.policy
+
+    def loss(
+        self, net: ScoreNet, policy: BesoPolicy, batch: Batch, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """Squared error of the preconditioned denoiser; only `net` is differentiated."""
+        assert batch.behind is not None
+        noise_key, choice_key, net_key = jax.random.split(key, 3)
+        window = batch.behind
+        seen = Window(
+            jax.vmap(jax.vmap(policy.observation_normaliser))(window.observations),
+            policy.actions.to_unit(window.actions),
+            window.valid,
+        )
+        rows = len(batch.action)
+        chance = jax.random.uniform(choice_key, (2, rows))
+        sigma = log_logistic_sigma(
+            chance[0],
+            centre=self.sigma_data,
+            scale=0.5,
+            low=self.sigma_min,
+            high=self.sigma_max,
+        )
+        noise = jax.random.normal(noise_key, batch.action.shape)
+        told = (chance[1] >= self.goal_dropout).astype(jnp.float32)
+        goal = jax.vmap(policy.goal_normaliser)(batch.goal)
+
+        def one(
+            seen: Window, goal: Array, told: Array, sigma: Array, noise: Array, key: PRNGKeyArray
+        ) -> Float[Array, ""]:
+            # Earlier actions stay clean, in training as in acting; the last one is denoised.
+            inner = lambda scaled, sigma: net(scaled, sigma, seen, goal, told, key)  # noqa: E731
+            return denoising_loss(inner, seen.actions[-1], sigma, noise, self.sigma_data)
+
+        keys = jax.random.split(net_key, rows)
+        return jnp.mean(jax.vmap(one)(seen, goal, told, sigma, noise, keys))
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.adamw(self.learning_rate, weight_decay=self.weight_decay)

@@ -1,0 +1,338 @@
+"""Decision Diffuser: imagine the states to come, then read off the action.
+
+Ajay et al., "Is Conditional Generative Modeling all you need for Decision-Making?" (ICLR 2023),
+conditioned on goals as in Jain and Ravanbakhsh (ICML 2024).
+
+A temporal U-Net denoises whole sequences of states. The first state is known, so it is put in
+clean before every denoising step; the goal is the condition, left out of a quarter of the examples,
+and sampling goes past the conditional answer, away from the unconditional one:
+
+    noise = noise(x) + guidance (noise(x | g) - noise(x)).
+
+An inverse model, learned from the same windows, says which action leads from the first state of the
+plan to the second. At every step of the environment a new plan is made and its first action taken.
+
+The release conditions on a return; the goal takes its place here, as a vector through the same
+small network. The other released way to name a goal, to fix the last state of the sequence, would
+need a whole state where only a goal is known, and a time to reach it.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, ArrayLike, Bool, Float, Int32, PRNGKeyArray
+
+from merlin.data.relabel import Relabel
+from merlin.diffusion import (
+    Chain,
+    cosine_betas,
+    ddim,
+    ddpm,
+    guide,
+    make_chain,
+    noise_prediction_loss,
+)
+from merlin.errors import MerlinError
+from merlin.learners.base import require_key, tuned
+from merlin.nets import (
+    MLP,
+    ActionRange,
+    Normaliser,
+    horizon_embedding,
+    late_average,
+    mish,
+    randomise,
+)
+from merlin.types import Batch, Metrics, Spec
+from merlin.unet import UNet
+
+LIMIT = 5.0
+"""Clean states are within this many deviations; the normaliser clips there."""
+
+
+class Planner(eqx.Module):
+    """The noise in a sequence of states, given its step of the chain and the goal."""
+
+    time: MLP
+    goal: MLP
+    unet: UNet
+    channels: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        states: int,
+        goals: int,
+        channels: int,
+        multipliers: tuple[int, ...],
+        *,
+        key: PRNGKeyArray,
+    ):
+        time, goal, unet = jax.random.split(key, 3)
+        wide = 4 * channels
+        self.time = MLP(channels, (wide,), channels, key=time, activation=mish)
+        self.goal = MLP(goals, (channels, wide), channels, key=goal, activation=mish)
+        blank = UNet(states, 2 * channels, channels=channels, multipliers=multipliers)
+        self.unet = randomise(blank, unet)
+        self.channels = channels
+
+    def __call__(
+        self,
+        noisy: Float[Array, "window state"],
+        step: Int32[Array, ""],
+        condition: Float[Array, " channels"],
+    ) -> Float[Array, "window state"]:
+        """`condition` is the embedded goal, or zeros for none."""
+        wave = horizon_embedding(step.astype(jnp.float32), 1e4, self.channels)
+        return self.unet(noisy, jnp.concatenate([self.time(wave), condition]))
+
+
+class Model(eqx.Module):
+    """All that is trained: the planner and the inverse model."""
+
+    planner: Planner
+    inverse: MLP
+
+    def action(
+        self, now: Float[Array, " state"], following: Float[Array, " state"]
+    ) -> Float[Array, " action"]:
+        """What leads from one state to the next, before clipping to [-1, 1]."""
+        return self.inverse(jnp.concatenate([now, following]))
+
+
+class DDPolicy(eqx.Module):
+    """Plans anew at every step."""
+
+    observation_normaliser: Normaliser
+    goal_normaliser: Normaliser
+    actions: ActionRange
+    model: Model
+    window: int = eqx.field(static=True)
+    diffusion_steps: int = eqx.field(static=True)
+    sampling_steps: int = eqx.field(static=True)
+    guidance: float = eqx.field(static=True)
+    temperature: float = eqx.field(static=True)
+
+    def __call__(
+        self,
+        observation: ArrayLike,
+        goal: ArrayLike,
+        horizon: ArrayLike | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, " action"]:
+        state = self.observation_normaliser(jnp.asarray(observation))
+        plan = self.plan(state, self.goal_normaliser(jnp.asarray(goal)), require_key(key))
+        return self.actions.from_unit(self.model.action(plan[0], plan[1]))
+
+    def plan(
+        self, state: Float[Array, " state"], goal: Float[Array, " goal"], key: PRNGKeyArray
+    ) -> Float[Array, "window state"]:
+        """States to come, all of them normalised."""
+        planner = self.model.planner
+        condition = planner.goal(goal)
+        # With the goal and without, as two rows of one call.
+        told = jnp.stack([condition, jnp.zeros_like(condition)])[: 1 + (self.guidance != 1.0)]
+
+        def predict(x: Array, step: Array) -> Array:
+            answers = jax.vmap(planner, (None, None, 0))(x, step, told)
+            return guide(answers[0], answers[-1], self.guidance)
+
+        chain = make_chain(cosine_betas(self.diffusion_steps))
+        shape = (self.window, len(state))
+        impose = lambda x: x.at[0].set(state)  # noqa: E731
+        options: dict[str, Any] = {
+            "temperature": self.temperature,
+            "limit": LIMIT,
+            "impose": impose,
+        }
+        if self.sampling_steps == self.diffusion_steps:
+            return ddpm(predict, chain, jax.random.normal(key, (chain.steps, *shape)), **options)
+        noise = jax.random.normal(key, shape)
+        return ddim(predict, chain, noise, steps=self.sampling_steps, **options)
+
+
+class DDState(eqx.Module):
+    """The model, the policy that acts with its average, the optimiser, the updates so far."""
+
+    model: Model
+    policy: DDPolicy
+    optimiser: optax.OptState
+    step: Int32[Array, ""]
+
+
+@dataclass(frozen=True)
+class DecisionDiffuser:
+    """Diffusion of state sequences; the defaults are the release's for locomotion."""
+
+    hindsight_ratio: float = tuned(1.0)  # share of goals taken from the episode's own future
+    window: int = (
+        50  # states of a plan, the present one included; the release's 100 is two episodes
+    )
+    diffusion_steps: int = 200
+    sampling_steps: int = 200  # fewer than diffusion_steps: DDIM
+    channels: int = 128  # of the U-Net's first level
+    multipliers: tuple[int, ...] = (1, 4, 8)  # channels of its levels
+    inverse_hidden: tuple[int, ...] = (256, 256)
+    condition_dropout: float = 0.25  # share of examples without their goal
+    guidance: float = 1.2  # 1 is none
+    temperature: float = 0.5  # of sampling
+    learning_rate: float = 2e-4
+    average_decay: float = 0.995
+    average_every: int = 10
+    average_start: int = 2000  # until then the average is a copy
+    batch_size: int = 64  # the release sums the gradients of two batches of 32
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "small": {
+            "window": 8,
+            "diffusion_steps": 20,
+            "sampling_steps": 10,
+            "channels": 32,
+            "multipliers": (1, 2, 4),
+            "learning_rate": 1e-3,
+            "average_every": 1,
+            "average_start": 500,
+        }
+    }
+
+    def __post_init__(self) -> None:
+        if self.window < 2:
+            raise MerlinError(f"window: a plan has 2 states or more, not {self.window}.")
+        if not 1 <= self.sampling_steps <= self.diffusion_steps:
+            raise MerlinError(
+                f"sampling_steps: {self.sampling_steps} is not from 1 to the "
+                f"{self.diffusion_steps} of diffusion_steps."
+            )
+        if self.channels < 8 or self.channels % 8:
+            raise MerlinError(
+                f"channels: {self.channels} is not a multiple of 8, the number of groups that are "
+                "normalised together."
+            )
+        for name in ("multipliers", "inverse_hidden"):
+            if not getattr(self, name) or min(getattr(self, name)) < 1:
+                raise MerlinError(f"{name}: sizes start at 1.")
+        if min(self.batch_size, self.average_every) < 1 or self.average_start < 0:
+            raise MerlinError("batch_size, average_every, average_start: start at 1, 1 and 0.")
+        for name in ("condition_dropout", "average_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise MerlinError(f"{name}: {getattr(self, name)} is not from 0 to below 1.")
+        if self.guidance != 1.0 and self.condition_dropout == 0.0:
+            raise MerlinError(
+                "guidance: needs the answer without a goal, which condition_dropout=0 never "
+                "trains; set guidance=1."
+            )
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise MerlinError(f"temperature: {self.temperature} is not a number from 0 up.")
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise MerlinError(f"learning_rate: {self.learning_rate} is not a positive number.")
+        _ = self.relabel
+
+    @property
+    def horizon(self) -> None:
+        """It is told none."""
+        return None
+
+    @property
+    def relabel(self) -> Relabel:
+        return Relabel(hindsight_ratio=self.hindsight_ratio, uniform_time=True, ahead=self.window)
+
+    @property
+    def chain(self) -> Chain:
+        return make_chain(cosine_betas(self.diffusion_steps))
+
+    def init(self, key: PRNGKeyArray, spec: Spec) -> DDState:
+        if len(spec.observation_shape) > 1:
+            raise MerlinError("observations: are images, which dd cannot learn from.")
+        planner_key, inverse_key = jax.random.split(key)
+        (states,) = spec.observation_shape
+        model = Model(
+            planner=Planner(
+                states, spec.goal_dim, self.channels, self.multipliers, key=planner_key
+            ),
+            inverse=MLP(2 * states, self.inverse_hidden, spec.action_dim, key=inverse_key),
+        )
+        policy = DDPolicy(
+            observation_normaliser=Normaliser(spec.observation_moments),
+            goal_normaliser=Normaliser(spec.goal_moments),
+            actions=ActionRange(spec.action_low, spec.action_high),
+            model=model,
+            window=self.window,
+            diffusion_steps=self.diffusion_steps,
+            sampling_steps=self.sampling_steps,
+            guidance=self.guidance,
+            temperature=self.temperature,
+        )
+        return DDState(model, policy, self._optimiser.init(model), jnp.int32(0))
+
+    def update(self, state: DDState, batch: Batch, key: PRNGKeyArray) -> tuple[DDState, Metrics]:
+        (_, parts), gradient = jax.value_and_grad(self.loss, has_aux=True)(
+            state.model, state.policy, batch, key
+        )
+        changes, optimiser = self._optimiser.update(gradient, state.optimiser)
+        model, step = optax.apply_updates(state.model, changes), state.step + 1
+        average = late_average(
+            state.policy.model,
+            model,
+            step,
+            decay=self.average_decay,
+            every=self.average_every,
+            start=self.average_start,
+        )
+        policy = eqx.tree_at(lambda p: p.model, state.policy, average)
+        return DDState(model, policy, optimiser, step), parts
+
+    def policy(self, state: DDState) -> DDPolicy:
+        return state.policy
+
+    def loss(
+        self, model: Model, policy: DDPolicy, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Half the noise prediction, half the inverse model; only `model` is differentiated.
+
+        What a window holds after the end of its episode is repeated, not seen: it has no weight.
+        """
+        assert batch.ahead is not None
+        noise_key, choice_key = jax.random.split(key)
+        window = batch.ahead
+        states = jax.vmap(jax.vmap(policy.observation_normaliser))(window.observations)
+        goals = jax.vmap(policy.goal_normaliser)(batch.goal)
+        rows = len(states)
+        noise = jax.random.normal(noise_key, states.shape)
+        chance = jax.random.uniform(choice_key, (2, rows))
+        step = (self.diffusion_steps * chance[0]).astype(jnp.int32)
+        told = chance[1] >= self.condition_dropout
+
+        def planning(
+            x: Array, goal: Array, told: Array, valid: Array, step: Array, noise: Array
+        ) -> Float[Array, ""]:
+            condition = jnp.where(told, model.planner.goal(goal), 0.0)
+            predict = lambda noisy, step: model.planner(noisy.at[0].set(x[0]), step, condition)  # noqa: E731
+            unknown = valid.at[0].set(False).astype(jnp.float32)[:, None]
+            return noise_prediction_loss(predict, self.chain, x, step, noise, unknown)
+
+        planned = jnp.mean(jax.vmap(planning)(states, goals, told, window.valid, step, noise))
+        inverse = self.inverse_loss(
+            model, states, policy.actions.to_unit(window.actions), window.valid
+        )
+        return (planned + inverse) / 2, {"noise_loss": planned, "inverse_loss": inverse}
+
+    @staticmethod
+    def inverse_loss(
+        model: Model,
+        states: Float[Array, "batch window state"],
+        unit: Float[Array, "batch window action"],
+        valid: Bool[Array, "batch window"],
+    ) -> Float[Array, ""]:
+        """Mean squared error of the action over all steps that stay within their episode."""
+        found = jax.vmap(jax.vmap(model.action))(states[:, :-1], states[:, 1:])
+        seen = valid[:, 1:].astype(jnp.float32)
+        error = jnp.mean((found - unit[:, :-1]) ** 2, axis=2)
+        return jnp.sum(seen * error) / jnp.sum(seen)
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)

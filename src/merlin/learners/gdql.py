@@ -1,0 +1,367 @@
+"""g-DQL: a denoising policy that is pushed uphill on a learned value.
+
+Wang et al., "Diffusion Policies as an Expressive Policy Class for Offline Reinforcement Learning"
+(ICLR 2023), conditioned on goals as in Jain and Ravanbakhsh (ICML 2024).
+
+The policy draws an action by denoising in five steps, given state and goal. It learns two things
+at once: to predict the noise in recorded actions, which keeps it near the data, and to make the
+critic's value of the actions it draws high, differentiated through all five steps:
+
+    loss = noise prediction + eta * (- Q(s, g, a drawn) / mean |Q|).
+
+Two critics learn the discounted count of steps at the goal by temporal differences, with the
+smaller of two slow copies at an action of the averaged policy as their target. To act, candidates
+are drawn and one of them is chosen with probability softmax(Q).
+
+Rewards are recomputed for the relabelled goal: 1 if the step ends within the tolerance of it, else
+0. No state is terminal, as in the tasks, so a value is at most 1 / (1 - discount).
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, ArrayLike, Float, Int32, PRNGKeyArray
+
+from merlin.data.relabel import Relabel
+from merlin.diffusion import (
+    Chain,
+    ddpm,
+    make_chain,
+    noise_prediction_loss,
+    variance_preserving_betas,
+)
+from merlin.errors import MerlinError
+from merlin.learners.base import require_key, tuned
+from merlin.nets import (
+    MLP,
+    ActionRange,
+    Normaliser,
+    clip_by_norm,
+    horizon_embedding,
+    late_average,
+    mish,
+    polyak,
+)
+from merlin.types import Batch, Metrics, Spec
+from merlin.values import sparse_reward
+
+TIME_DIM = 16
+
+
+def td_target(
+    rewards: Float[Array, " batch"], next_value: Float[Array, " batch"], discount: float
+) -> Float[Array, " batch"]:
+    """Reward and what follows, within what rewards of 0 or 1 can add up to."""
+    return jnp.clip(rewards + discount * next_value, 0.0, 1 / (1 - discount))
+
+
+class NoiseNet(eqx.Module):
+    """The noise in an action, given its step of the chain, state and goal together."""
+
+    time: MLP
+    net: MLP
+
+    def __init__(self, inputs: int, actions: int, hidden: tuple[int, ...], *, key: PRNGKeyArray):
+        time, net = jax.random.split(key)
+        self.time = MLP(TIME_DIM, (2 * TIME_DIM,), TIME_DIM, key=time, activation=mish)
+        self.net = MLP(actions + TIME_DIM + inputs, hidden, actions, key=net, activation=mish)
+
+    def embed(self, steps: int) -> Float[Array, "steps time"]:
+        """The embeddings of all steps: few, so they are computed once and looked up."""
+        waves = jax.vmap(partial(horizon_embedding, max_period=1e4, dim=TIME_DIM))
+        return jax.vmap(self.time)(waves(jnp.arange(steps, dtype=jnp.float32)))
+
+    def __call__(
+        self,
+        noisy: Float[Array, " action"],
+        time: Float[Array, " time"],
+        inputs: Float[Array, " inputs"],
+    ) -> Float[Array, " action"]:
+        return self.net(jnp.concatenate([noisy, time, inputs]))
+
+
+Critics = tuple[MLP, MLP]
+
+
+def values(
+    critics: Critics, inputs: Float[Array, " inputs"], unit: Float[Array, " action"]
+) -> Float[Array, "2"]:
+    """What both critics say of an action."""
+    return jnp.concatenate([critic(jnp.concatenate([inputs, unit])) for critic in critics])
+
+
+def draw(
+    net: NoiseNet,
+    chain: Chain,
+    inputs: Float[Array, " inputs"],
+    noise: Float[Array, "steps action"],
+    temperature: float = 1.0,
+) -> Float[Array, " action"]:
+    """Denoise one action, from -1 to 1."""
+    times = net.embed(len(noise))
+    predict = lambda noisy, step: net(noisy, times[step], inputs)  # noqa: E731
+    unit = ddpm(predict, chain, noise, temperature=temperature, limit=1.0)
+    return jnp.clip(unit, -1.0, 1.0)
+
+
+class GDQLPolicy(eqx.Module):
+    """Draws candidates and picks one by the value that the slow critics give it."""
+
+    observation_normaliser: Normaliser
+    goal_normaliser: Normaliser
+    actions: ActionRange
+    net: NoiseNet
+    critics: Critics
+    steps: int = eqx.field(static=True)
+    candidates: int = eqx.field(static=True)
+    temperature: float = eqx.field(static=True, default=1.0)
+
+    def inputs(
+        self, observation: Float[Array, " observation"], goal: Float[Array, " goal"]
+    ) -> Float[Array, " inputs"]:
+        """State and goal as the networks see them."""
+        return jnp.concatenate(
+            [self.observation_normaliser(observation), self.goal_normaliser(goal)]
+        )
+
+    def __call__(
+        self,
+        observation: ArrayLike,
+        goal: ArrayLike,
+        horizon: ArrayLike | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, " action"]:
+        choice_key, draw_key = jax.random.split(require_key(key))
+        inputs = self.inputs(jnp.asarray(observation), jnp.asarray(goal))
+        chain = make_chain(variance_preserving_betas(self.steps))
+        shape = (self.candidates, self.steps, len(self.actions.centre))
+        one = lambda noise: draw(self.net, chain, inputs, noise, self.temperature)  # noqa: E731
+        found = jax.vmap(one)(jax.random.normal(draw_key, shape))
+        value = jax.vmap(values, (None, None, 0))(self.critics, inputs, found).min(1)
+        return self.actions.from_unit(found[jax.random.categorical(choice_key, value)])
+
+
+class GDQLState(eqx.Module):
+    """The policy holds the actor and the slow critics; the rest is needed only to train."""
+
+    policy: GDQLPolicy
+    average: NoiseNet
+    critics: Critics
+    actor_optimiser: optax.OptState
+    critic_optimiser: optax.OptState
+    step: Int32[Array, ""]
+    tolerance: float | None = eqx.field(static=True)
+
+
+@dataclass(frozen=True)
+class GDQL:
+    """Diffusion Q-learning for goals; the defaults are the release's for Gym locomotion."""
+
+    hindsight_ratio: float = tuned(1.0)  # share of goals taken from the episode's own future
+    tolerance: float | None = None  # how near a goal is reached; None is the task's own
+    diffusion_steps: int = 5
+    eta: float = 1.0  # weight of the value against the noise prediction
+    candidates: int = 50  # drawn per action
+    hidden: tuple[int, ...] = (256, 256, 256)
+    learning_rate: float = 3e-4
+    max_gradient_norm: float = 5.0
+    discount: float = 0.98
+    target_keep: float = 0.995  # share of the slow critics that stays at each update
+    average_decay: float = 0.995
+    average_every: int = 5
+    average_start: int = 1000  # until then the average is a copy
+    batch_size: int = 256
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "small": {"hidden": (128, 128, 128), "candidates": 10, "learning_rate": 1e-3}
+    }
+
+    def __post_init__(self) -> None:
+        counts = (self.diffusion_steps, self.candidates, self.average_every, self.batch_size)
+        if min(counts) < 1 or not self.hidden or min(self.hidden) < 1:
+            raise MerlinError(
+                "diffusion_steps, candidates, average_every, batch_size, hidden: start at 1."
+            )
+        if self.average_start < 0:
+            raise MerlinError(f"average_start: {self.average_start} is not a number of updates.")
+        if self.tolerance is not None and not 0 < self.tolerance < math.inf:
+            raise MerlinError(f"tolerance: {self.tolerance} is not a positive distance.")
+        for name in ("discount", "average_decay", "target_keep"):
+            if not 0 <= getattr(self, name) < 1:
+                raise MerlinError(f"{name}: {getattr(self, name)} is not from 0 to below 1.")
+        for name in ("learning_rate", "max_gradient_norm"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise MerlinError(f"{name}: {getattr(self, name)} is not a positive number.")
+        if not (math.isfinite(self.eta) and self.eta >= 0):
+            raise MerlinError(f"eta: {self.eta} is not a number from 0 up.")
+        _ = self.relabel
+
+    @property
+    def horizon(self) -> None:
+        """It is told none."""
+        return None
+
+    @property
+    def relabel(self) -> Relabel:
+        return Relabel(hindsight_ratio=self.hindsight_ratio, uniform_time=True)
+
+    @property
+    def chain(self) -> Chain:
+        return make_chain(variance_preserving_betas(self.diffusion_steps))
+
+    def init(self, key: PRNGKeyArray, spec: Spec) -> GDQLState:
+        if len(spec.observation_shape) > 1:
+            raise MerlinError("observations: are images, which g-dql cannot learn from.")
+        actor_key, *critic_keys = jax.random.split(key, 3)
+        inputs = spec.observation_shape[0] + spec.goal_dim
+        net = NoiseNet(inputs, spec.action_dim, self.hidden, key=actor_key)
+        critics: Any = tuple(
+            MLP(inputs + spec.action_dim, self.hidden, 1, key=k, activation=mish)
+            for k in critic_keys
+        )
+        policy = GDQLPolicy(
+            observation_normaliser=Normaliser(spec.observation_moments),
+            goal_normaliser=Normaliser(spec.goal_moments),
+            actions=ActionRange(spec.action_low, spec.action_high),
+            net=net,
+            critics=critics,
+            steps=self.diffusion_steps,
+            candidates=self.candidates,
+        )
+        return GDQLState(
+            policy=policy,
+            average=net,
+            critics=critics,
+            actor_optimiser=self._optimiser.init(net),
+            critic_optimiser=self._optimiser.init(critics),
+            step=jnp.int32(0),
+            tolerance=spec.tolerance if self.tolerance is None else self.tolerance,
+        )
+
+    def update(
+        self, state: GDQLState, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[GDQLState, Metrics]:
+        noise_key, choice_key = jax.random.split(key)
+        policy, (rows, actions) = state.policy, batch.action.shape
+        # All noise in one draw: for the next action, for the drawn one, for the recorded one.
+        noise = jax.random.normal(noise_key, (rows, 2 * self.diffusion_steps + 1, actions))
+        following, drawing, added = jnp.split(
+            noise, [self.diffusion_steps, 2 * self.diffusion_steps], axis=1
+        )
+        inputs = jax.vmap(policy.inputs)(batch.observation, batch.goal)
+        unit = policy.actions.to_unit(batch.action)
+
+        target = self.target(state, batch, following)
+        critic_loss, gradient = jax.value_and_grad(self.critic_loss)(
+            state.critics, inputs, unit, target
+        )
+        gradient, critic_norm = clip_by_norm(gradient, self.max_gradient_norm)
+        changes, critic_optimiser = self._optimiser.update(gradient, state.critic_optimiser)
+        critics = optax.apply_updates(state.critics, changes)
+
+        (_, parts), gradient = jax.value_and_grad(self.actor_loss, has_aux=True)(
+            policy.net, critics, inputs, unit, drawing, added[:, 0], choice_key
+        )
+        gradient, actor_norm = clip_by_norm(gradient, self.max_gradient_norm)
+        changes, actor_optimiser = self._optimiser.update(gradient, state.actor_optimiser)
+        net = optax.apply_updates(policy.net, changes)
+
+        step = state.step + 1
+        average = late_average(
+            state.average,
+            net,
+            step,
+            decay=self.average_decay,
+            every=self.average_every,
+            start=self.average_start,
+        )
+        slow = polyak(policy.critics, critics, self.target_keep)
+        after = GDQLState(
+            policy=eqx.tree_at(lambda p: (p.net, p.critics), policy, (net, slow)),
+            average=average,
+            critics=critics,
+            actor_optimiser=actor_optimiser,
+            critic_optimiser=critic_optimiser,
+            step=step,
+            tolerance=state.tolerance,
+        )
+        norms = {"actor_gradient_norm": actor_norm, "critic_gradient_norm": critic_norm}
+        return after, {"critic_loss": critic_loss, "target": target.mean(), **parts, **norms}
+
+    def policy(self, state: GDQLState) -> GDQLPolicy:
+        return state.policy
+
+    def target(
+        self, state: GDQLState, batch: Batch, noise: Float[Array, "batch steps action"]
+    ) -> Float[Array, " batch"]:
+        """What the critics should say, by the slow ones and the averaged policy."""
+        if state.tolerance is None:
+            raise MerlinError(
+                "tolerance: it is not known how near a goal counts as reached; "
+                "name the task with --task, or give a distance with --set tolerance=0.05."
+            )
+        policy = state.policy
+        inputs = jax.vmap(policy.inputs)(batch.next_observation, batch.goal)
+        following = self._draw(state.average, inputs, noise)
+        value = jax.vmap(values, (None, 0, 0))(policy.critics, inputs, following).min(1)
+        rewards = 1.0 + sparse_reward(batch.next_achieved_goal, batch.goal, state.tolerance)
+        return td_target(rewards, value, self.discount)
+
+    @staticmethod
+    def critic_loss(
+        critics: Critics,
+        inputs: Float[Array, "batch inputs"],
+        unit: Float[Array, "batch action"],
+        target: Float[Array, " batch"],
+    ) -> Float[Array, ""]:
+        """Squared temporal-difference error of both critics."""
+        found = jax.vmap(values, (None, 0, 0))(critics, inputs, unit)
+        return jnp.mean(jnp.sum((found - target[:, None]) ** 2, axis=1))
+
+    def actor_loss(
+        self,
+        net: NoiseNet,
+        critics: Critics,
+        inputs: Float[Array, "batch inputs"],
+        unit: Float[Array, "batch action"],
+        drawing: Float[Array, "batch steps action"],
+        added: Float[Array, "batch action"],
+        key: PRNGKeyArray,
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Prediction of the noise added to the data, and the value of actions drawn from noise."""
+        chance = jax.random.uniform(key, (len(unit) + 1,))
+        chain = self.chain
+        times = net.embed(chain.steps)
+
+        def one(inputs: Array, unit: Array, step: Array, noise: Array) -> Float[Array, ""]:
+            predict = lambda noisy, step: net(noisy, times[step], inputs)  # noqa: E731
+            return noise_prediction_loss(predict, chain, unit, step, noise)
+
+        step = (chain.steps * chance[1:]).astype(jnp.int32)
+        cloning = jnp.mean(jax.vmap(one)(inputs, unit, step, added))
+        drawn = self._draw(net, inputs, drawing)
+        both = jax.vmap(values, (None, 0, 0))(critics, inputs, drawn)
+        # One critic judges and the other sets the scale, by the toss of a coin.
+        which = (chance[0] < 0.5).astype(jnp.int32)
+        scale = jax.lax.stop_gradient(jnp.mean(jnp.abs(both[:, 1 - which])))
+        value = jnp.mean(both[:, which])
+        loss = cloning - self.eta * value / jnp.maximum(scale, 1e-6)
+        return loss, {"noise_loss": cloning, "value": value}
+
+    def _draw(
+        self,
+        net: NoiseNet,
+        inputs: Float[Array, "batch inputs"],
+        noise: Float[Array, "batch steps action"],
+    ) -> Float[Array, "batch action"]:
+        return jax.vmap(draw, (None, None, 0, 0))(net, self.chain, inputs, noise)
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)

@@ -1,0 +1,44 @@
+"""A world whose answers are known, and batches by hand, for the tests of learners."""
+
+from functools import lru_cache
+
+import jax.numpy as jnp
+import numpy as np
+
+from merlin.data import Dataset, Episode
+from merlin.types import Batch
+
+SYMMETRIC = (np.array([-1.0, -1.0]), np.array([1.0, 1.0]))
+ASYMMETRIC = (np.array([-0.5, -0.2]), np.array([2.0, 0.6]))
+TOLERANCE = 0.3
+"""What the walks count as reached: a third of a step."""
+
+
+@lru_cache
+def random_walks(asymmetric: bool = False) -> Dataset:
+    """The plane where next state = state + action, walked at random; goals are reached."""
+    rng = np.random.default_rng(7)
+    low, high = ASYMMETRIC if asymmetric else SYMMETRIC
+    episodes = []
+    for _ in range(400):
+        actions = rng.uniform(low, high, (5, 2))
+        states = rng.normal(0, 1, (1, 2)) + np.cumsum(np.vstack([np.zeros(2), actions]), 0)
+        episodes.append(Episode(states, actions, states, states[-1]))
+    return Dataset.from_episodes(episodes, action_low=low, action_high=high)
+
+
+def tiny_batch(actions, **fields) -> Batch:
+    n = len(actions)
+    zeros = jnp.zeros((n, 2), jnp.float32)
+    blank = Batch(
+        observation=zeros,
+        action=jnp.asarray(actions, jnp.float32),
+        next_observation=zeros,
+        achieved_goal=zeros,
+        next_achieved_goal=zeros,
+        goal=zeros,
+        horizon=jnp.ones(n, jnp.float32),
+        first_observation=zeros,
+        relabelled=jnp.ones(n, bool),
+    )
+    return blank._replace(**fields)

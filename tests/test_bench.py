@@ -1,0 +1,362 @@
+"""The benchmark runner: which cells, each run once, the same rows wherever they run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from merlin.bench.board import Board, read_rows
+from merlin.bench.estimate import Speeds, in_words, total_seconds
+from merlin.bench.grids import EASY, GRIDS, Cell, Choice, make_grid
+from merlin.bench.runner import run_bench
+from merlin.errors import MerlinError
+from merlin.learners import LEARNERS, Merlin
+from merlin.tasks.registry import TASKS
+from merlin.tasks.workers import Pool
+
+SMALL = (("hidden", "16"), ("batch_size", "32"))
+TINY = Cell(
+    grid="paper",
+    task="PointReach",
+    variant="random",
+    algo="merlin",
+    seed=0,
+    updates=20,
+    settings=SMALL,
+    episodes=20,
+    eval_every=10,
+    eval_episodes=5,
+    final_episodes=10,
+)
+BROKEN = replace(TINY, settings=(("batch_size", "0"),))
+WHEN = ("seconds", "finished", "timing")
+"""What two runs of the same cell may differ in."""
+
+
+def content(rows):
+    return [{key: value for key, value in row.items() if key not in WHEN} for row in rows]
+
+
+# Grids
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_cells_of_a_grid_have_names_of_their_own(name):
+    cells = make_grid(name, Choice())
+    names = [(cell.grid, cell.name) for cell in cells]
+    assert len(set(names)) == len(names)
+    # The same name in two grids is the same cell.
+    asked = {}
+    for cell in cells:
+        assert asked.setdefault(cell.name, cell.describe()) == cell.describe()
+
+
+def test_the_paper_grid_is_tasks_by_variants_by_methods_by_seeds():
+    cells = make_grid("paper", Choice(seeds=3))
+    assert len(cells) == 10 * 2 * len({c.algo for c in cells}) * 3
+    assert {c.task for c in cells} == set(TASKS)
+    assert {c.seed for c in cells} == {0, 1, 2}
+    assert {c.updates for c in cells if c.task in EASY} == {5_000}
+    assert {c.updates for c in cells if c.task not in EASY} == {100_000}
+    assert {c.final_episodes for c in cells if c.task.startswith("Point")} == {1_000}
+    assert {c.final_episodes for c in cells if not c.task.startswith("Point")} == {200}
+
+
+def test_a_new_method_is_in_the_paper_grid_by_itself(monkeypatch):
+    before = {cell.algo for cell in make_grid("paper", Choice())}
+    monkeypatch.setitem(LEARNERS, "mine", Merlin)
+    assert {cell.algo for cell in make_grid("paper", Choice())} == before | {"mine"}
+    assert "mine" in {cell.algo for cell in make_grid("timing", Choice())}
+
+
+def test_a_choice_narrows_a_grid():
+    choice = Choice(
+        tasks=("Reacher",),
+        variants=("expert",),
+        methods=("merlin",),
+        seeds=2,
+        first_seed=5,
+        updates=70,
+        final_episodes=9,
+        eval_every=7,
+        episodes=11,
+    )
+    cells = make_grid("paper", choice)
+    assert [(c.name, c.updates, c.final_episodes, c.eval_every, c.episodes) for c in cells] == [
+        ("Reacher-expert-merlin-s5", 70, 9, 7, 11),
+        ("Reacher-expert-merlin-s6", 70, 9, 7, 11),
+    ]
+
+
+def test_the_ablations_are_those_of_the_paper():
+    choice = Choice(tasks=("PointRooms",), variants=("expert",))
+    ratios = [dict(cell.settings)["hindsight_ratio"] for cell in make_grid("hindsight", choice)]
+    assert ratios == ["0", "0.2", "0.5", "0.8", "1"]
+    told, deaf = make_grid("horizon", choice)
+    assert told.horizons == (1, 5, 10, 20, 50)
+    assert told.settings == ()
+    assert (deaf.horizons, deaf.settings) == ((), (("horizon", "none"),))
+
+
+def test_the_command_of_a_cell_trains_its_policy(call, tmp_path):
+    """Run by itself, in a process with as many cores, it is the same to the byte."""
+    board = run_bench("one", [TINY], tmp_path / "bench", command="none")
+    row = board.rows[TINY.name]
+    words = row["command"].replace("RUN", str(tmp_path / "alone")).split()
+    assert words[:2] == ["NPROC=1", "merlin"]
+    program = "import sys; from merlin.cli import main; main(sys.argv[1:])"
+    subprocess.run(
+        [sys.executable, "-c", program, *words[2:]],
+        env={**os.environ, "NPROC": "1"},
+        check=True,
+        capture_output=True,
+    )
+    policies = [
+        folder / "seed-0" / "policy.safetensors"
+        for folder in (tmp_path / "alone", board.place(TINY) / "run")
+    ]
+    assert policies[0].read_bytes() == policies[1].read_bytes()
+    result = json.loads((tmp_path / "alone" / "result.json").read_text())
+    assert result["final"]["return"]["mean"] == pytest.approx(row["final"]["return"], abs=1e-4)
+    assert row["best"]["step"] in (10, 20)
+    assert [look["step"] for look in row["curve"]] == [10, 20]
+
+
+# Running
+
+
+def test_rows_tell_all_that_a_report_needs(tmp_path):
+    swept = replace(TINY, grid="horizon", horizons=(1, 5))
+    timed = replace(TINY, grid="timing", timed=True, updates=3)
+    shared = replace(TINY, grid="stitching")
+    cells = [TINY, shared, swept, timed, BROKEN]
+    board = run_bench("mixed", cells, tmp_path, command="merlin bench mixed")
+    rows = read_rows(tmp_path)
+    assert [row["grid"] for row in rows] == ["paper", "paper", "stitching", "horizon", "timing"]
+    plain, broken, again, sweep, time_row = rows
+    # What two grids share was run once.
+    assert {**again, "grid": "paper"} == plain
+    assert sorted(path.name for path in (tmp_path / "cells").iterdir()) == sorted(
+        cell.name for cell in (TINY, swept, timed, BROKEN)
+    )
+    assert plain["final"]["episodes"] == 10
+    assert plain["settings"] == dict(SMALL)
+    assert plain["data"]["command"] == (
+        "merlin collect PointReach --variant random --episodes 20 --seed 0"
+    )
+    assert {"cpu", "cores", "python", "packages"} <= plain["machine"].keys()
+    assert sweep["horizons"].keys() == {"1", "5"}
+    # PointReach is told 1 by default, so the sweep meets the final score there.
+    assert sweep["horizons"]["1"] == {
+        key: value for key, value in sweep["final"].items() if key != "episodes"
+    }
+    assert time_row["final"] is None
+    assert time_row["timing"]["update_ms"] > 0
+    assert time_row["timing"]["action_us"].keys() == {"1", "100"}
+    # A failure is recorded and stops nobody.
+    assert (broken["status"], broken["error"]) == (
+        "failed",
+        "batch_size, hidden: sizes start at 1.",
+    )
+    assert board.missing(cells) == []
+    assert board.missing(cells, retry_failed=True) == [BROKEN]
+
+
+def test_a_folder_is_not_asked_for_two_things(tmp_path):
+    board = Board(tmp_path)
+    board.plan("one", [TINY], "merlin bench one")
+    row = {"cell": TINY.name, "status": "done", "asked": TINY.describe()}
+    board.add(TINY, row)
+    longer = replace(TINY, updates=99)
+    with pytest.raises(MerlinError, match="was run with updates=20, not 99; ask for the same"):
+        Board(tmp_path).plan("one", [longer], "")
+    # Rows are enough: what was run elsewhere is not run again.
+    (tmp_path / "cells" / TINY.name / "row.json").unlink()
+    assert Board(tmp_path).missing([TINY]) == []
+
+
+def test_folders_of_others_are_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(MerlinError, match="is not empty and holds no bench"):
+        Board(tmp_path)
+    (tmp_path / "bench.json").write_text('{"format": "merlin-bench", "schema": 99}')
+    with pytest.raises(MerlinError, match="another version"):
+        Board(tmp_path)
+    (tmp_path / "bench.json").write_text(
+        '{"format": "merlin-bench", "schema": 1, "grids": {}, "commands": []}'
+    )
+    (tmp_path / "rows.jsonl").write_text('{"cell": "a"}\n')
+    with pytest.raises(MerlinError, match=r"rows\.jsonl: line 1 is no row of results"):
+        Board(tmp_path)
+
+
+BENCH = ["hindsight", "--tasks", "PointReach", "--variants", "random", "--eval-every", "20"]
+BENCH += ["--updates", "40", "--episodes", "20", "--final-episodes", "10"]
+
+
+def bench(out, *more):
+    program = "import sys; from merlin.cli import main; main(sys.argv[1:])"
+    words = [sys.executable, "-c", program, "bench", *BENCH, "--out", str(out), *more]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def test_killed_and_started_again_nothing_runs_twice_and_nothing_is_lost(tmp_path):
+    out = tmp_path / "bench"
+    finished = {}
+    for kill_after in (1, 2):
+        process = bench(out)
+        deadline = time.monotonic() + 240
+        while time.monotonic() < deadline:
+            done = list(out.glob("cells/*/row.json"))
+            if len(done) >= len(finished) + kill_after:
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+        rows = {path: path.read_bytes() for path in out.glob("cells/*/row.json")}
+        assert len(rows) >= len(finished) + kill_after
+        for path, before in finished.items():
+            assert rows[path] == before  # it would have another time of finishing
+        finished = rows
+    process = bench(out)
+    _, log = process.communicate(timeout=240)
+    assert process.returncode == 0, log
+    rows = read_rows(out)
+    assert len({row["cell"] for row in rows}) == len(rows) == 5
+    assert {row["status"] for row in rows} == {"done"}
+    for path, before in finished.items():
+        assert path.read_bytes() == before
+
+
+def ray_workers():
+    """Processes of Ray that are at a job of ours."""
+    found = []
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if file.read().startswith(b"ray::_job"):
+                    found.append(int(pid))
+        except OSError:
+            continue
+    return found
+
+
+def merlin_alone(*words):
+    """A command in a process of its own: Ray forks, which a process that runs JAX should not."""
+    program = "import sys; from merlin.cli import main; main(sys.argv[1:])"
+    words = [str(word) for word in words]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_ray_gives_the_same_rows_and_survives_a_lost_worker(tmp_path):
+    words = ("bench", "paper", "--methods", "merlin", "--seeds", 3, *BENCH[1:])
+    merlin_alone(*words, "--out", tmp_path / "local")
+    killed = []
+
+    def kill_one():
+        deadline = time.monotonic() + 240
+        while time.monotonic() < deadline and not killed:
+            for pid in ray_workers()[:1]:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+            time.sleep(0.05)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    merlin_alone(*words, "--engine", "ray", "--workers", 2, "--out", tmp_path / "ray")
+    killer.join()
+    assert killed
+    local, away = (content(read_rows(tmp_path / name)) for name in ("local", "ray"))
+    assert [row["status"] for row in local] == ["done"] * 3
+    assert away == local
+
+
+def test_ray_collects_the_same_data(tmp_path):
+    import merlin
+
+    words = ("collect", "Reacher", "--episodes", 30)
+    merlin_alone(*words, "--out", tmp_path / "local", "--workers", 1)
+    merlin_alone(*words, "--out", tmp_path / "ray", "--engine", "ray", "--workers", 2)
+    one, other = merlin.load(tmp_path / "local"), merlin.load(tmp_path / "ray")
+    assert one.fingerprint() == other.fingerprint()
+
+
+def test_one_engine_collects_for_several_tasks():
+    from merlin.experts.collect import collect
+
+    with Pool(1) as pool:
+        for task in ("Reacher", "SawyerReach", "Reacher"):
+            data = collect(task, "random", episodes=4, engine=pool)
+            assert data.fingerprint() == collect(task, "random", episodes=4).fingerprint()
+
+
+# The command
+
+
+def test_dry_run_says_what_would_run_and_for_how_long(call):
+    words = ("bench", "paper", "--tasks", "PointReach", "FetchPush", "--methods", "merlin")
+    text = call(*words, "--seeds", 2, "--dry-run").out
+    assert "PointReach-expert-merlin-s1" in text
+    assert "8 cells, 8 to run, about" in text
+    found = json.loads(call(*words, "--seeds", 2, "--dry-run", "--json").out)
+    assert (len(found["cells"]), found["missing"]) == (8, 8)
+    longer = json.loads(call(*words, "--seeds", 4, "--dry-run", "--json").out)
+    assert longer["seconds"] > 1.5 * found["seconds"]
+
+
+def test_estimates_learn_from_rows():
+    cell = replace(TINY, settings=(), updates=100_000)
+    row = {
+        "status": "done",
+        "algo": "merlin",
+        "preset": None,
+        "asked": {"timed": False},
+        "timing": {"update_ms": 50.0},
+    }
+    assert Speeds([row]).seconds(cell) > 5_000 > Speeds().seconds(cell)
+    # Two at a time, but the longest alone cannot be shared out.
+    cells = [cell, replace(cell, updates=10)]
+    assert total_seconds(cells, Speeds(), 2) == Speeds().seconds(cell)
+    assert total_seconds([cell] * 4, Speeds(), 2) == pytest.approx(2 * Speeds().seconds(cell))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(3, "3 s"), (100, "2 min"), (7200, "2.0 h"), (1e6, "11.6 days")],
+)
+def test_durations_in_words(seconds, words):
+    assert in_words(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("words", "fragment"),
+    [
+        (["papper"], "grid: 'papper' is none of paper"),
+        (["paper"], "--out: is missing"),
+        (["paper", "--tasks", "FetchPsh"], "FetchPsh"),
+        (["paper", "--variants", "medium"], "--variants: 'medium'"),
+        (["paper", "--methods", "merlim"], "no method is called 'merlim'; did you mean 'merlin'"),
+        (["paper", "--seeds", "0"], "--seeds: 0 is not 1 or more"),
+        (["paper", "--seed", "-1"], "--seed: -1 is negative"),
+        (["paper", "--preset", "huge"], "no method of the grid has a preset 'huge'"),
+        (["smoke", "--engine", "cloud", "--out", "OUT"], "--engine: 'cloud' is not local or ray"),
+        (["smoke", "--address", "auto", "--out", "OUT"], "--address: belongs to --engine ray"),
+        (["smoke", "--workers", "0", "--out", "OUT"], "--workers: 0 is not 1 or more"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_run_is_said_in_a_sentence(call, capsys, tmp_path, words, fragment):
+    words = [word.replace("OUT", str(tmp_path / "out")) for word in words]
+    with pytest.raises(SystemExit) as stop:
+        call("bench", *words)
+    assert stop.value.code == 2
+    assert fragment in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
