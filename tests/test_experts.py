@@ -153,7 +153,9 @@ def test_the_numpy_actor_is_the_jax_actor(tmp_path):
     np.testing.assert_array_equal(again(observation, goal), actor(observation, goal))
 
 
-ADVISED = Plan(**{**vars(TINY), "controller": "towards", "demonstrations": 8, "advised": True})
+ADVISED = Plan(
+    **{**vars(TINY), "controller": "towards", "demonstrations": 8, "advised": True, "settling": 5}
+)
 
 
 @pytest.mark.parametrize(("plan", "episodes"), [(TINY, 24), (ADVISED, 32)])
@@ -176,7 +178,7 @@ def test_a_resumed_expert_is_the_one_that_was_not_stopped(tmp_path, monkeypatch,
     for name in ("actor.safetensors", "replay/observations.npy"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     curve = (tmp_path / "parts" / "curve.jsonl").read_text().splitlines()
-    assert [json.loads(line)["cycle"] for line in curve] == [2, 4, 6]
+    assert [json.loads(line)["cycle"] for line in curve] == [2, 4, 6] + [6] * plan.advised
 
 
 def test_an_expert_s_folder_is_not_written_over(tmp_path):

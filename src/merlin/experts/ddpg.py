@@ -87,7 +87,6 @@ class DDPG:
     tolerance: float  # how near counts as reached
     hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 1e-3
-    halving: int | None = None  # updates after which the learning rate is half as large
     discount: float = 0.98
     batch_size: int = 512
     hindsight: float = 0.8  # share of goals replaced by later achieved ones
@@ -213,9 +212,7 @@ class DDPG:
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        if self.halving is None:
-            return optax.adam(self.learning_rate)
-        return optax.adam(optax.exponential_decay(self.learning_rate, self.halving, 0.5))
+        return optax.adam(self.learning_rate)
 
 
 def track(state: DDPGState, keep: float) -> DDPGState:
