@@ -10,25 +10,19 @@ import jax
 import numpy as np
 
 import merlin
-from merlin.checkpoint import read_metadata
+
 from merlin.data import Dataset, load
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import Evaluation, summarise
 from merlin.files import write_json
+from merlin.folders import FORMAT, SCHEMA, read_config
 from merlin.learners import Learner, Policy
 from merlin.loop import Group, Schedule
-from merlin.runs import (
-    FORMAT,
-    SCHEMA,
-    Run,
-    learner_settings,
-    method_name,
-    read_config,
-    restore_learner,
-)
+from merlin.runs import Run, learner_settings, method_name, restore_learner
 from merlin.tasks.batch import make_batch
 from merlin.tasks.registry import Task, find
+from merlin.tensors import read_metadata
 
 
 def train(

@@ -17,7 +17,9 @@ from merlin.cli.collect import Collect
 from merlin.cli.convert import Convert
 from merlin.cli.eval import Eval
 from merlin.cli.expert import Expert
+from merlin.cli.export import Export
 from merlin.cli.info import Info
+from merlin.cli.play import Play
 from merlin.cli.tasks import Tasks
 from merlin.cli.train import Train
 from merlin.errors import MerlinError
@@ -31,6 +33,8 @@ COMMANDS: dict[str, type] = {
     "eval": Eval,
     "expert": Expert,
     "bench": Bench,
+    "export": Export,
+    "play": Play,
 }
 
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.

@@ -1,0 +1,8 @@
+"""merlin play"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Play:
+    """stub"""
