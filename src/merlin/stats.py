@@ -1,11 +1,39 @@
-"""Statistics over episodes and seeds."""
+"""Statistics over episodes, seeds and datasets.
 
+The scores of one method are a matrix of datasets by seeds, given as one row per dataset; rows may
+have different lengths where a seed is missing. Seeds are resampled within their own dataset
+(strata), never across: datasets are chosen, seeds are drawn.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 RESAMPLES = 2000
+
+Strata = Sequence[Float[np.ndarray, " _"]]
+"""One row of scores per dataset, one score per seed."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its 95 % interval; no interval where there is nothing to resample."""
+
+    value: float
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Share of runs whose score is above each threshold, with pointwise 95 % intervals."""
+
+    thresholds: Float[np.ndarray, " thresholds"]
+    share: Float[np.ndarray, " thresholds"]
+    low: Float[np.ndarray, " thresholds"] | None
+    high: Float[np.ndarray, " thresholds"] | None
 
 
 def bootstrap_interval(
@@ -29,3 +57,107 @@ def bootstrap_interval(
 def summary(scores: Float[np.ndarray, "seeds episodes"]) -> dict[str, Any]:
     """Mean and 95 % interval, as every report of ours prints them."""
     return {"mean": float(scores.mean()), "ci95": list(bootstrap_interval(scores))}
+
+
+def mean_and_deviation(scores: Float[np.ndarray, " seeds"]) -> tuple[float, float | None]:
+    """Mean and sample deviation (divided by n - 1) over seeds; one seed has no deviation."""
+    deviation = float(scores.std(ddof=1)) if len(scores) > 1 else None
+    return float(scores.mean()), deviation
+
+
+def average_ranks(
+    scores: Float[np.ndarray, "methods datasets"],
+) -> Float[np.ndarray, " methods"]:
+    """Mean over datasets of each method's rank, 1 for the highest score; ties share their ranks."""
+    better = (scores[None] > scores[:, None]).sum(1)
+    equal = (scores[None] == scores[:, None]).sum(1)  # with itself
+    return (better + (equal + 1) / 2).mean(1)
+
+
+def interquartile_mean(scores: Float[np.ndarray, "batch runs"]) -> Float[np.ndarray, " batch"]:
+    """Mean of each row without its lowest and its highest quarter.
+
+    A quarter is rounded down to whole runs, so fewer than four runs are all kept.
+    """
+    cut = scores.shape[-1] // 4
+    return np.sort(scores, -1)[..., cut : scores.shape[-1] - cut].mean(-1)
+
+
+def aggregate(strata: Strata, *, seed: int = 0) -> Estimate:
+    """Interquartile mean over all runs of all datasets, with a stratified bootstrap interval."""
+    value = float(interquartile_mean(np.concatenate(strata)[None])[0])
+    return Estimate(
+        value,
+        _interval(
+            lambda rng: interquartile_mean(np.concatenate(_resample(strata, rng), 1)),
+            _can_vary(strata),
+            seed,
+        ),
+    )
+
+
+def probability_of_improvement(ours: Strata, theirs: Strata, *, seed: int = 0) -> Estimate:
+    """Chance that a run of ours beats one of theirs on the same dataset, ties counted half.
+
+    The Mann-Whitney statistic of each dataset, averaged over datasets.
+    """
+
+    def chance(
+        left: Sequence[Float[np.ndarray, "batch _"]], right: Sequence[Float[np.ndarray, "batch _"]]
+    ) -> Float[np.ndarray, " batch"]:
+        return np.mean([_wins(x, y) for x, y in zip(left, right, strict=True)], 0)
+
+    value = chance([x[None] for x in ours], [y[None] for y in theirs])[0]
+    interval = _interval(
+        lambda rng: chance(_resample(ours, rng), _resample(theirs, rng)),
+        _can_vary(ours) or _can_vary(theirs),
+        seed,
+    )
+    return Estimate(float(value), interval)
+
+
+def performance_profile(
+    strata: Strata, thresholds: Float[np.ndarray, " thresholds"], *, seed: int = 0
+) -> Profile:
+    """Share of runs with a score above each threshold, every dataset with the same weight."""
+    above = [(runs[:, None] > thresholds).astype(float) for runs in strata]
+    low = high = None
+    if _can_vary(strata):
+        rng = np.random.default_rng(seed)
+        # A resample is how often each seed was drawn, so all thresholds are one product.
+        drawn = [_draws(len(of_dataset), rng) @ of_dataset for of_dataset in above]
+        low, high = np.quantile(np.mean(drawn, 0), [0.025, 0.975], axis=0)
+    share = np.mean([of_dataset.mean(0) for of_dataset in above], 0)
+    return Profile(thresholds, share, low, high)
+
+
+def _draws(seeds: int, rng: np.random.Generator) -> Float[np.ndarray, "resamples seeds"]:
+    """Weight of each seed in each resample: its share of draws with replacement."""
+    return rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES) / seeds
+
+
+def _wins(
+    ours: Float[np.ndarray, "batch seeds"], theirs: Float[np.ndarray, "batch others"]
+) -> Float[np.ndarray, " batch"]:
+    left, right = ours[:, :, None], theirs[:, None, :]
+    return ((left > right) + 0.5 * (left == right)).mean((1, 2))
+
+
+def _resample(strata: Strata, rng: np.random.Generator) -> list[Float[np.ndarray, "batch _"]]:
+    """Draw the seeds of every dataset anew, with replacement, many times over."""
+    return [runs[rng.integers(len(runs), size=(RESAMPLES, len(runs)))] for runs in strata]
+
+
+def _can_vary(strata: Strata) -> bool:
+    return any(len(runs) > 1 for runs in strata)
+
+
+def _interval(
+    draw: Callable[[np.random.Generator], Float[np.ndarray, " resamples"]],
+    varies: bool,
+    seed: int,
+) -> tuple[float, float] | None:
+    if not varies:
+        return None
+    low, high = np.quantile(draw(np.random.default_rng(seed)), [0.025, 0.975])
+    return float(low), float(high)

@@ -20,6 +20,7 @@ from merlin.cli.expert import Expert
 from merlin.cli.export import Export
 from merlin.cli.info import Info
 from merlin.cli.play import Play
+from merlin.cli.report import Report
 from merlin.cli.tasks import Tasks
 from merlin.cli.train import Train
 from merlin.errors import MerlinError
@@ -33,6 +34,7 @@ COMMANDS: dict[str, type] = {
     "eval": Eval,
     "expert": Expert,
     "bench": Bench,
+    "report": Report,
     "export": Export,
     "play": Play,
 }

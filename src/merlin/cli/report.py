@@ -1,0 +1,40 @@
+"""merlin report"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Report:
+    """Turn the rows of a benchmark into one HTML page, Markdown, LaTeX and figures.
+
+    For example:
+
+      merlin report runs/paper
+      merlin report runs/paper runs/timing --out results
+    """
+
+    dir: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
+    """Folders that `merlin bench` has written."""
+    out: Path | None = None
+    """Folder for the report; the first DIR unless given."""
+    json: bool = False
+    """Print one JSON object as the last line of stdout."""
+
+    def __call__(self) -> dict[str, Any]:
+        from merlin.report import write_report
+
+        found = write_report(self.dir, self.out)
+        if not self.json:
+            grids = ", ".join(found["grids"])
+            print(
+                f"{found['rows']} rows of {grids}: {found['counted']} counted, "
+                f"{found['failed']} failed cells"
+            )
+            for name in ("page", "markdown", "headline", "latex"):
+                print(f"  {found[name]}")
+            print(f"  {len(found['figures'])} figures beside them")
+        return found

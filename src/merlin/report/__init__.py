@@ -1,0 +1,8 @@
+"""Rows on disk to tables and figures: one page, its Markdown twin, LaTeX.
+
+`content` says what a report holds; `html`, `markdown` and `latex` only how it looks.
+"""
+
+from merlin.report.write import write_report
+
+__all__ = ["write_report"]

@@ -1,0 +1,190 @@
+"""Rows to tables of scores: datasets down, methods across, the paper's number in every cell.
+
+`final` (the policy after the last update, on fixed episodes) and `best` (the evaluation
+with the highest return during training) are two tables in one; no number mixes them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from merlin.report import paper
+from merlin.report.rows import Row, dataset_order, method_order
+from merlin.stats import average_ranks, mean_and_deviation
+
+PROTOCOLS = ("final", "best")
+METRICS = ("return", "success")
+DIGITS = 2
+
+Datasets = dict[tuple[str, str], dict[str, list[Row]]]
+"""(variant, task), then method, to the rows of its seeds."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean over seeds, and deviation where there is more than one."""
+
+    mean: float
+    deviation: float | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one dataset, by both protocols, and the paper's number."""
+
+    final: Score | None = None
+    best: Score | None = None
+    paper: Score | None = None
+    anchor: str | None = None  # of the rows that it averages
+    about: str = ""
+
+    def get(self, protocol: str) -> Score | None:
+        return self.final if protocol == "final" else self.best
+
+    def difference(self, protocol: str) -> float | None:
+        """Ours less the paper's, as printed: 0 means the same to the last digit."""
+        ours = self.get(protocol)
+        if ours is None or self.paper is None:
+            return None
+        return round(round(ours.mean, DIGITS) - round(self.paper.mean, DIGITS), DIGITS)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One dataset, or a summary over several."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    summary: bool = False
+    lowest_wins: bool = False  # ranks
+
+    def winners(self, protocol: str) -> set[int]:
+        """Columns with the best mean, as printed; none where there is nothing to compare."""
+        scores = [cell.get(protocol) for cell in self.cells]
+        means = {i: round(s.mean, DIGITS) for i, s in enumerate(scores) if s is not None}
+        if len(means) < 2:
+            return set()
+        top = (min if self.lowest_wins else max)(means.values())
+        return {i for i, mean in means.items() if mean == top}
+
+
+@dataclass(frozen=True)
+class Table:
+    """All datasets of one grid, grouped by the kind of data."""
+
+    key: str
+    title: str
+    metric: str
+    methods: tuple[str, ...]
+    groups: tuple[tuple[str, tuple[Line, ...]], ...]
+
+
+def by_dataset(rows: Sequence[Row]) -> Datasets:
+    """Rows that have scores, by dataset and method, in the order of the tables."""
+    found: Datasets = {}
+    for row in sorted((r for r in rows if r.final), key=lambda r: dataset_order(r.dataset)):
+        found.setdefault(row.dataset, {}).setdefault(row.method, []).append(row)
+    return found
+
+
+def methods_of(datasets: Datasets) -> tuple[str, ...]:
+    return tuple(sorted({m for methods in datasets.values() for m in methods}, key=method_order))
+
+
+def comparable(datasets: Datasets) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
+    """Methods and datasets that can be averaged side by side: every method on every dataset.
+
+    A method with fewer than half of the datasets is left out, rather than most of the datasets.
+    """
+    covered = {m: [d for d in datasets if m in datasets[d]] for m in methods_of(datasets)}
+    kept = tuple(m for m, has in covered.items() if 2 * len(has) >= len(datasets))
+    return kept, [d for d in datasets if all(m in datasets[d] for m in kept)]
+
+
+def scores(rows: Sequence[Row], protocol: str, metric: str) -> np.ndarray:
+    """One number per seed; empty where a row lacks that protocol."""
+    found = [getattr(row, protocol) for row in rows]
+    return np.array([score[metric] for score in found if score is not None], float)
+
+
+def score(rows: Sequence[Row], protocol: str, metric: str) -> Score | None:
+    values = scores(rows, protocol, metric)
+    return Score(*mean_and_deviation(values)) if len(values) else None
+
+
+def build(rows: Sequence[Row], *, grid: str, pixels: bool, metric: str) -> Table:
+    """The table of one grid and metric, as the paper prints it."""
+    datasets = by_dataset(rows)
+    methods = methods_of(datasets)
+    numbers = paper.table(grid, pixels=pixels, metric=metric)
+    groups = []
+    for variant in dict.fromkeys(variant for variant, _ in datasets):
+        own = {dataset: cells for dataset, cells in datasets.items() if dataset[0] == variant}
+        lines = [
+            Line(task, tuple(_cell(cells.get(m, []), m, metric, numbers) for m in methods))
+            for (_, task), cells in own.items()
+        ]
+        groups.append((variant, (*lines, *_summaries(lines, own, methods))))
+    kind = {"return": "Discounted return", "success": "Success rate"}[metric]
+    source = "pixels" if pixels else "states"
+    return Table(
+        key=f"{grid}-{source}-{metric}",
+        title=f"{kind} from {source}",
+        metric=metric,
+        methods=methods,
+        groups=tuple(groups),
+    )
+
+
+def _cell(rows: Sequence[Row], method: str, metric: str, numbers: paper.Numbers) -> Cell:
+    if not rows:
+        return Cell()
+    first = rows[0]
+    known = numbers.get(first.variant, {}).get(first.task, {}).get(first.algo)
+    seeds = f"{len(rows)} seeds" if len(rows) > 1 else "1 seed"
+    return Cell(
+        final=score(rows, "final", metric),
+        best=score(rows, "best", metric),
+        paper=Score(*known) if known else None,
+        anchor=first.anchor,
+        about=f"{method} on {first.task} {first.variant}: {seeds}, {first.updates:,} updates",
+    )
+
+
+def _summaries(lines: Sequence[Line], own: Datasets, methods: tuple[str, ...]) -> list[Line]:
+    """Average and average rank over the datasets that all compared methods have."""
+    kept, shared = comparable(own)
+    if len(shared) < 2:
+        return []
+    tasks = {task for _, task in shared}
+    columns = [methods.index(method) for method in kept]
+    chosen = [[line.cells[c] for c in columns] for line in lines if line.name in tasks]
+    some = "" if len(shared) == len(own) else f", {len(shared)} of {len(own)} datasets"
+
+    def line(name: str, summarise: Callable[[np.ndarray], np.ndarray], **kind: bool) -> Line:
+        def across(get: Callable[[Cell], Score | None]) -> dict[int, Score]:
+            return dict(zip(columns, _across(chosen, get, summarise), strict=False))
+
+        final, best = across(lambda c: c.final), across(lambda c: c.best)
+        known = across(lambda c: c.paper)
+        cells = (Cell(final.get(i), best.get(i), known.get(i)) for i in range(len(methods)))
+        return Line(name + some, tuple(cells), summary=True, **kind)
+
+    found = [line("Average", lambda means: means.mean(1))]
+    if len(kept) > 1:
+        found.append(line("Average rank", average_ranks, lowest_wins=True))
+    return found
+
+
+def _across(
+    chosen: Sequence[Sequence[Cell]],
+    get: Callable[[Cell], Score | None],
+    summarise: Callable[[np.ndarray], np.ndarray],
+) -> list[Score]:
+    """One summary per method; none at all where one of the numbers is missing."""
+    values = [[get(cell) for cell in cells] for cells in chosen]
+    if any(value is None for line in values for value in line):
+        return []
+    means = np.array([[value.mean for value in line if value] for line in values]).T
+    return [Score(float(value)) for value in summarise(means)]

@@ -1,0 +1,43 @@
+"""From bench folders to the files of a report."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from merlin.errors import MerlinError
+from merlin.files import write_bytes
+from merlin.report import content, html, latex, markdown, rows
+
+
+def write_report(folders: Sequence[Path], out: Path | None = None) -> dict[str, Any]:
+    """Write report.html, report.md, headline.md, tables.tex and figures/*.svg.
+
+    They go to the first folder unless `out` names another. The same rows give the same bytes.
+    """
+    everything = rows.read(folders)
+    report = content.build(everything)
+    target = folders[0] if out is None else out
+    files = {
+        "report.html": html.render(report),
+        "report.md": markdown.render(report),
+        "headline.md": markdown.headline(report),
+        "tables.tex": latex.render(report),
+    }
+    files |= {f"figures/{figure.name}.svg": figure.standalone() for figure in report.figures}
+    try:
+        for name, text in files.items():
+            write_bytes(target / name, text.encode())
+    except OSError as error:
+        raise MerlinError(f"--out {target}: cannot be written ({error.strerror}).") from None
+    counted = rows.select(everything)
+    return {
+        "page": str(target / "report.html"),
+        "markdown": str(target / "report.md"),
+        "headline": str(target / "headline.md"),
+        "latex": str(target / "tables.tex"),
+        "figures": [str(target / name) for name in files if name.startswith("figures/")],
+        "grids": sorted({row.grid for row in everything}),
+        "rows": len(everything),
+        "counted": len(counted),
+        "failed": len(rows.failures(everything)),
+    }

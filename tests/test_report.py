@@ -1,0 +1,419 @@
+"""Rows to tables, and the same tables as Markdown and LaTeX."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bench_rows
+from merlin import evaluation
+from merlin.errors import MerlinError
+from merlin.report import (
+    ablations,
+    content,
+    flat,
+    html,
+    latex,
+    markdown,
+    paper,
+    rows,
+    tables,
+    write_report,
+)
+
+
+def parse(made):
+    return [rows.parse(one, "here") for one in made]
+
+
+def scored(value, *, best=None, success=1.0, **changes):
+    """A row with these scores and no episodes to check them against."""
+    final = {"episodes": 10, "return": value, "success": success}
+    top = {"episodes": 10, "step": 1, "return": best or value + 1, "success": success}
+    return bench_rows.row(**changes) | {"final": final, "best": top}
+
+
+@pytest.fixture(scope="module")
+def everything():
+    return parse(bench_rows.everything(seeds=2))
+
+
+@pytest.fixture(scope="module")
+def report(everything):
+    return content.build(everything)
+
+
+# Reading
+
+
+def test_rows_are_read_in_the_order_of_the_paper(tmp_path):
+    made = [bench_rows.row("Reacher"), bench_rows.row(algo="gcsl"), bench_rows.row(seed=1)]
+    made += [bench_rows.row("PointReach"), bench_rows.row(variant="expert")]
+    found = rows.read([bench_rows.write(tmp_path / "a", made)])
+    assert [(r.task, r.variant, r.algo, r.seed) for r in found] == [
+        ("PointReach", "expert", "merlin", 0),
+        ("PointReach", "random", "merlin", 0),
+        ("PointReach", "random", "merlin", 1),
+        ("PointReach", "random", "gcsl", 0),
+        ("Reacher", "random", "merlin", 0),
+    ]
+
+
+def test_an_unfinished_last_line_is_no_row(tmp_path):
+    folder = bench_rows.write(tmp_path, [bench_rows.row()])
+    with (folder / "rows.jsonl").open("a") as file:
+        file.write('{"schema": 1, "grid": "pa')
+    assert len(rows.read([folder])) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": 2}, "schema 2"),
+        ({"task": None}, "task is None"),
+        ({"seed": "0"}, "seed is '0'"),
+        ({"status": "maybe"}, "neither done nor failed"),
+        ({"final": {"return": float("nan"), "success": 1.0}}, "final.return is nan"),
+        ({"final": {"return": 3.0}}, "final.success is None"),
+        ({"best": {"return": "x", "success": 1.0}}, "best.return is 'x'"),
+        ({"curve": [{"step": 1, "return": None, "success": 0}]}, "curve.return is None"),
+        ({"curve": [3]}, "curve"),
+        ({"settings": [1]}, "settings"),
+        ({"horizons": {"1": 4}}, "horizons"),
+        ({"timing": {"update_ms": "fast"}}, "timing.update_ms"),
+        ({"timing": 3}, "timing"),
+        ({"final": 3}, "final"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, said):
+    folder = bench_rows.write(tmp_path, [bench_rows.row(), bench_rows.row(seed=1) | change])
+    with pytest.raises(MerlinError) as caught:
+        rows.read([folder])
+    assert f"{folder / 'rows.jsonl'} line 2: " in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_folders_that_are_none_are_refused(tmp_path):
+    with pytest.raises(MerlinError, match="name a folder"):
+        rows.read([])
+    with pytest.raises(MerlinError, match="not a bench folder"):
+        rows.read([tmp_path])
+    folder = bench_rows.write(tmp_path / "empty", [], grids=["paper"])
+    with pytest.raises(MerlinError, match="no rows yet"):
+        rows.read([folder])
+    (folder / "bench.json").write_text('{"format": "other"}')
+    with pytest.raises(MerlinError, match="not of format"):
+        rows.read([folder])
+    folder = bench_rows.write(tmp_path / "lines", [bench_rows.row()])
+    (folder / "rows.jsonl").write_text("nonsense\n{}\n")
+    with pytest.raises(MerlinError, match=r"line 1: is no JSON"):
+        rows.read([folder])
+
+
+def test_a_cell_counts_once_and_longer_runs_win():
+    made = [
+        scored(1.0, seed=0, finished="2026-01-01"),
+        scored(2.0, seed=0, finished="2026-01-02"),
+        scored(3.0, seed=1, updates=9000),
+        bench_rows.failed("x", seed=1, updates=20_000),
+        scored(5.0, seed=0, task="Reacher", updates=100),
+    ]
+    found = rows.select(parse(made))
+    assert sorted(row.final["return"] for row in found) == [3.0, 5.0]
+    assert [r.final["return"] for r in rows.select(parse(made[:2]))] == [2.0]
+
+
+def test_a_failure_that_was_made_good_is_none():
+    made = parse([bench_rows.failed("x", seed=0), bench_rows.failed("y", seed=1), scored(1.0)])
+    assert [row.error for row in rows.failures(made)] == ["y"]
+
+
+# Tables
+
+
+def table(made, metric="return", grid="paper", pixels=False):
+    return tables.build(rows.select(parse(made)), grid=grid, pixels=pixels, metric=metric)
+
+
+def test_a_cell_by_hand():
+    """Final 28 and 29: mean 28.5, deviation 0.71; best 30 and 30; the paper has 29.26."""
+    found = table([scored(28.0, best=30.0), scored(29.0, best=30.0, seed=1)])
+    ((variant, (line,)),) = found.groups
+    (cell,) = line.cells
+    assert (variant, line.name) == ("random", "PointReach")
+    assert (flat.number(cell.final), flat.number(cell.best)) == ("28.50 ± 0.71", "30.00 ± 0.00")
+    assert cell.paper == tables.Score(29.26, 0.04)
+    assert (flat.mark(cell.difference("final")), flat.mark(cell.difference("best"))) == (
+        f"▼ {flat.MINUS}0.76",
+        "▲ +0.74",
+    )
+
+
+def test_one_seed_has_no_deviation_and_equal_numbers_no_difference():
+    ((_, (line,)),) = table([scored(29.262)]).groups
+    assert flat.number(line.cells[0].final) == "29.26"
+    assert flat.mark(line.cells[0].difference("final")) == "= 0.00"
+
+
+def test_averages_ranks_and_winners_by_hand():
+    made = [
+        scored(10.0, algo="merlin"),
+        scored(20.0, algo="gcsl"),
+        scored(10.0, algo="merlin", task="Reacher"),
+        scored(10.0, algo="gcsl", task="Reacher"),
+    ]
+    ((_, (first, second, average, rank)),) = table(made).groups
+    assert first.winners("final") == {1}
+    assert second.winners("final") == {0, 1}
+    assert [flat.number(c.final) for c in average.cells] == ["10.00", "15.00"]
+    assert [flat.number(c.final) for c in rank.cells] == ["1.75", "1.25"]
+    assert rank.winners("final") == {1}
+    numbers = paper.tables()["state_return"]["random"]
+    mean = np.mean([numbers[task]["gcsl"][0] for task in ("PointReach", "Reacher")])
+    assert average.cells[1].paper.mean == pytest.approx(mean)
+
+
+def test_a_method_with_few_datasets_takes_no_part_in_averages():
+    tasks = ("PointReach", "Reacher", "FetchReach")
+    made = [scored(10.0, task=t, algo=a) for t in tasks for a in ("merlin", "gcsl")]
+    made += [
+        scored(99.0, algo="am"),
+        scored(5.0, algo="beso"),
+        scored(5.0, task="Reacher", algo="beso"),
+    ]
+    ((_, (*_, average, _rank)),) = table(made).groups
+    assert average.name == "Average, 2 of 3 datasets"
+    assert [flat.number(c.final) for c in average.cells] == ["10.00", "10.00", flat.NONE, "5.00"]
+
+
+def test_each_grid_is_compared_with_its_own_table_of_the_paper():
+    get = paper.table
+    assert get("paper", pixels=False, metric="success") is paper.tables()["state_success"]
+    assert get("smoke", pixels=True, metric="return") is paper.tables()["pixel_return"]
+    assert get("stitching", pixels=False, metric="return")["random"]["Reacher"].keys() == {
+        *("merlin", "merlin-np", "gcsl", "gcsl-ts")
+    }
+    assert get("forward-backward", pixels=False, metric="success") == {}
+    assert get("stitching", pixels=True, metric="return") == {}
+
+
+def test_the_highest_return_is_that_of_our_evaluation():
+    steps = 50
+    assert pytest.approx(sum(evaluation.DISCOUNT**t for t in range(steps))) == paper.HIGHEST_RETURN
+
+
+def test_settings_and_presets_make_a_method_of_their_own():
+    made = [scored(1.0), scored(2.0, preset="small"), scored(3.0, settings={"hidden": "32"})]
+    assert table(made).methods == ("merlin", "merlin (hidden=32)", "merlin (small)")
+
+
+# Ablations and timing
+
+
+def test_the_heat_maps_by_hand():
+    made = [
+        scored(10.0, grid="hindsight", settings={"hindsight_ratio": "0.2"}),
+        scored(20.0, grid="hindsight", settings={"hindsight_ratio": "1.0"}),
+        scored(30.0, grid="hindsight", settings={"hindsight_ratio": "1.0"}, seed=1),
+        scored(0.0, grid="hindsight", settings={"hindsight_ratio": "0.2"}, task="Reacher"),
+    ]
+    found = ablations.hindsight(parse(made))
+    assert (found.columns, found.names) == (("0.2", "1"), ("PointReach random", "Reacher random"))
+    np.testing.assert_allclose(found.values, [[10, 25], [0, np.nan]])
+    np.testing.assert_allclose(found.normalised, [[0.4, 1], [0, np.nan]])
+
+
+def test_the_horizon_none_comes_from_rows_of_its_own():
+    told = {h: {"return": float(h), "success": 1.0} for h in ("10", "1", "5")}
+    made = [
+        bench_rows.row(grid="horizon", horizons=told),
+        scored(20.0, grid="horizon", settings={"horizon": "none"}),
+    ]
+    found = ablations.horizon(parse(made))
+    assert found.columns == ("1", "5", "10", "None")
+    np.testing.assert_allclose(found.values, [[1, 5, 10, 20]])
+
+
+def test_times_are_means_over_tasks():
+    costs = [{"update_ms": 2.0, "action_us": {"100": 9.0, "1": 3.0}}, {"update_ms": 4.0}]
+    made = [bench_rows.row("Reacher", timing=costs[0]), bench_rows.row(timing=costs[1])]
+    update, one, hundred = ablations.timing(parse(made))
+    assert (update.costs, update.unit) == ({"merlin": 3.0}, "ms")
+    assert (one.costs, one.name) == ({"merlin": 3.0}, "One action")
+    assert hundred.costs == {"merlin": 9.0}
+
+
+# What a report holds
+
+
+def test_sections_are_there_when_their_rows_are(report):
+    assert [section.key for section in report.sections] == [
+        "scores-paper",
+        "aggregates",
+        "curves-states",
+        "scores-paper-pixels",
+        "aggregates-pixels",
+        "curves-pixels",
+        "scores-forward-backward",
+        "scores-stitching",
+        "ablations",
+        "timing",
+        "failures",
+        "provenance",
+    ]
+    names = [figure.name for figure in report.figures]
+    assert len(names) == len(set(names))
+
+
+def test_one_row_makes_a_report():
+    small = content.build(parse([bench_rows.row(grid="smoke")]))
+    assert [s.key for s in small.sections] == ["scores-smoke", "curves-states", "provenance"]
+    assert small.title == "merlin on PointReach"
+    assert "28." in markdown.headline(small) or "27." in markdown.headline(small)
+    html.render(small)
+    latex.render(small)
+
+
+def test_nothing_but_failures_makes_a_report():
+    page = html.render(content.build(parse([bench_rows.failed("It broke.")])))
+    assert "It broke." in page
+
+
+def test_final_and_best_never_meet_in_one_number():
+    """Final is 10 in every row, best 20: no mean, rank or aggregate lies between them."""
+    made = [
+        scored(10.0, best=20.0, success=0.5, task=t, algo=a, seed=s)
+        for t in ("PointReach", "Reacher")
+        for a in ("merlin", "gcsl", "am")
+        for s in (0, 1)
+    ]
+    found = content.build(parse(made))
+    for line in (li for t in found.tables for _, lines in t.groups for li in lines):
+        if t_is_return(line):
+            assert {c.final.mean for c in line.cells} == {10.0}
+            assert {c.best.mean for c in line.cells} == {20.0}
+    flats = {
+        b.protocol: b
+        for s in found.sections
+        for b in s.blocks
+        if isinstance(b, flat.FlatTable) and b.key.startswith("aggregates")
+    }
+    assert flats["final"].groups[0].rows[0][1].text.startswith(f"{10 / 31.79:.3f}")
+    assert flats["best"].groups[0].rows[0][1].text.startswith(f"{20 / 31.79:.3f}")
+
+
+def t_is_return(line):
+    return not line.lowest_wins and line.cells[0].final.mean > 1
+
+
+def test_every_number_leads_to_its_rows(report, everything):
+    page = html.render(report)
+    links = set(re.findall(r'href="#(rows-[^"]+)"', page))
+    anchors = re.findall(r'<tbody id="(rows-[^"]+)"', page)
+    assert len(links) > 100
+    assert links <= set(anchors)
+    assert len(anchors) == len(set(anchors))
+    assert all(html.tag("code", row.command) in page for row in everything)
+
+
+def test_the_page_asks_for_nothing_and_escapes_everything(everything):
+    evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+    made = [
+        bench_rows.row() | {"command": evil, "settings": {evil: evil}, "version": evil},
+        bench_rows.row(task="Reacher") | {"task": evil, "variant": evil, "algo": evil},
+        bench_rows.failed(evil) | {"cell": evil, "machine": {"cpu": evil}, "data": {"name": evil}},
+    ]
+    found = content.build(parse(made))
+    page = html.render(found)
+    assert evil not in page
+    assert page.count("<script") == 1
+    assert "<img" not in page
+    assert not re.search(r"(src|href)=\"(?!#|data:,)", page)
+    assert "url(" not in page
+    text = markdown.render(found)
+    assert "<script" not in text.replace(f"`{' '.join(evil.split())}`", "")
+    assert all("<script" not in figure.standalone() for figure in found.figures)
+
+
+# Markdown and LaTeX
+
+
+def test_markdown_tables_are_whole(report):
+    text = markdown.render(report)
+    widths = []
+    for line in text.splitlines():
+        if line.startswith("|"):
+            widths.append(len(re.findall(r"(?<!\\)\|", line)))
+        elif widths:
+            assert len(set(widths)) == 1, line
+            widths = []
+    for figure in report.figures:
+        assert f"(figures/{figure.name}.svg)" in text
+    assert "▼" in text
+
+
+def test_the_headline_goes_between_its_markers(report):
+    block = markdown.headline(report)
+    assert "Discounted return from states, final" in block
+    assert "best (in brackets" not in block
+    page = f"# A\n{markdown.START}\nold\n{markdown.END}\nrest\n"
+    new = markdown.with_headline(page, block)
+    assert "old" not in new
+    assert new.endswith(f"{markdown.END}\nrest\n")
+    assert markdown.with_headline(new, block) == new
+    with pytest.raises(MerlinError, match="each once"):
+        markdown.with_headline("# A", block)
+
+
+def test_latex_is_balanced_and_escaped(report):
+    text = latex.render(report)
+    opened = re.findall(r"\\begin\{(\w+)\}", text)
+    assert opened.count("table") == opened.count("tabular") > 4
+    assert sorted(opened) == sorted(re.findall(r"\\end\{(\w+)\}", text))
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == opened.count("table")
+    assert re.sub(r"\\.", "", text).count("{") == re.sub(r"\\.", "", text).count("}")
+    for block in re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end", text, re.DOTALL):
+        for line in (li for li in block[1].splitlines() if "&" in li):
+            assert line.count("&") == len(block[0]) - 1
+            assert line.endswith(r"\\")
+    assert text.isascii()
+    assert latex.escape("50 % of a_b & {x}\\~") == (
+        r"50 \% of a\_b \& \{x\}\textbackslash{}\textasciitilde{}"
+    )
+
+
+# The command
+
+
+def test_the_command_writes_all_files(call, tmp_path):
+    one = bench_rows.write(tmp_path / "one", [bench_rows.row(seed=s) for s in (0, 1)])
+    two = bench_rows.write(tmp_path / "two", [bench_rows.row("Reacher")])
+    assert str(one / "report.html") in call("report", one, two).out
+    page = (one / "report.html").read_bytes()
+    found = json.loads(call("report", one, two, "--out", tmp_path / "out", "--json").out)
+    assert (found["rows"], found["counted"], found["failed"]) == (3, 3, 0)
+    assert found["page"] == str(tmp_path / "out" / "report.html")
+    assert (tmp_path / "out" / "report.html").read_bytes() == page  # nothing but the rows matters
+    for name in ("report.md", "headline.md", "tables.tex"):
+        assert (tmp_path / "out" / name).stat().st_size > 100
+    for figure in found["figures"]:
+        assert Path(figure).read_text().startswith("<svg ")
+
+
+def test_the_command_answers_bad_input_with_a_sentence(capsys, tmp_path):
+    from merlin.cli import main
+
+    for arguments in ([], [tmp_path / "nothing"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(["report", *map(str, arguments)])
+        assert stopped.value.code == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_report_that_cannot_be_written(tmp_path):
+    folder = bench_rows.write(tmp_path / "rows", [bench_rows.row()])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MerlinError, match="cannot be written"):
+        write_report([folder], tmp_path / "file")
