@@ -1,12 +1,13 @@
 """Time of one action, FetchPush shapes: merlin.runtime against other ways to call the same policy.
 
-`official` is the call pattern of the paper's release, rebuilt with PyTorch: normalise in NumPy, make
-three tensors of one row, one forward pass without gradients, back to NumPy. Each way has one thread,
-since with more PyTorch waits for them on a busy machine and is up to a hundred times slower. All
-take turns within one run, so that a noisy neighbour slows all of them. Prints one JSON line.
+`official` is the call pattern of the paper's release, rebuilt with PyTorch: normalise in NumPy,
+make three tensors of one row, one forward pass without gradients, back to NumPy. Each way has one
+thread, since with more PyTorch waits for them on a busy machine and is up to a hundred times
+slower. All take turns within one run, so that a noisy neighbour slows all of them. Prints one JSON
+line.
 """
 
-# ruff: noqa: E402 (threads are counted when NumPy is imported)
+
 
 import os
 

@@ -50,7 +50,7 @@ def inputs(policy, rng, count):
     """Rows as they occur, rows far outside, which the normaliser clips, and horizons."""
     far = np.where(np.arange(count) % 2, 1.0, 100.0)[:, None]
     observations, goals = (
-        (n.mean + far * rng.standard_normal((count, len(n.mean))) / n.scale).astype(np.float32)
+        np.asarray(n.mean + far * rng.standard_normal((count, len(n.mean))) / n.scale, np.float32)
         for n in (policy.observation_normaliser, policy.goal_normaliser)
     )
     return observations, goals, rng.integers(1, 51, count).astype(np.float32)

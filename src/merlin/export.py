@@ -79,7 +79,9 @@ def build(weights: Weights) -> bytes:
                 for name, shape in _inputs(weights).items()
             ],
             [
-                onnx.helper.make_tensor_value_info(name, float32, ["batch", len(weights.action_scale)])
+                onnx.helper.make_tensor_value_info(
+                    name, float32, ["batch", len(weights.action_scale)]
+                )
                 for name in _outputs(weights)
             ],
             [onnx.numpy_helper.from_array(v, name) for name, v in graph.constants.items()],
@@ -192,7 +194,9 @@ def squash(graph: Graph, raw: str, weights: Weights) -> None:
         graph.add("Add", spread, graph.constant("least_std", np.float32(MIN_STD)), output="std")
     unit = graph.add("Tanh", mean)
     scaled = graph.add("Mul", unit, graph.constant("action_scale", weights.action_scale))
-    graph.add("Add", scaled, graph.constant("action_centre", weights.action_centre), output="action")
+    graph.add(
+        "Add", scaled, graph.constant("action_centre", weights.action_centre), output="action"
+    )
 
 
 def _affine(graph: Graph, parts: list[Value], layer: Layer, index: int) -> Value:

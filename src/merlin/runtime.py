@@ -6,6 +6,7 @@
 Reads the policy file of a run as it is; neither JAX nor Gymnasium is imported.
 """
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,7 @@ def read(path: Path) -> Weights:
     fits = (
         all(arrays[name].shape == size for name, size in (normalisers | bounds).items())
         and all(len(s) == 2 and (s[1],) == x.bias.shape for s, x in zip(sizes, layers, strict=True))
-        and all(a[1] == b[0] for a, b in zip(sizes, sizes[1:], strict=False))
+        and all(a[1] == b[0] for a, b in itertools.pairwise(sizes))
         and sizes[-1][1] in (actions, 2 * actions)
         and (embedded == 0 or (embedded == HORIZON_DIM and horizon is not None))
         and all(array.dtype == np.float32 for array in arrays.values())
@@ -159,9 +160,7 @@ class Policy:
         centre, reach = weights.action_centre, weights.action_scale
         self._plain = bool((centre == 0).all() and (reach == 1).all())
 
-    def __call__(
-        self, observation: Mapping[str, Any], horizon: float | None = None
-    ) -> np.ndarray:
+    def __call__(self, observation: Mapping[str, Any], horizon: float | None = None) -> np.ndarray:
         """The action for a Gymnasium observation with `observation` and `desired_goal`.
 
         A horizon replaces the one that the policy was made with.

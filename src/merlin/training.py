@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 import merlin
-
 from merlin.data import Dataset, load
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
