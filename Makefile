@@ -13,11 +13,12 @@ test: .venv/.installed-dev
 slow: .venv/.installed-dev
 	$(BIN)/pytest -m slow
 
-bench: .venv/.installed
+bench: .venv/.installed-bench
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/collection.py
 	$(BIN)/python benchmarks/grid.py
+	$(BIN)/python benchmarks/runtime.py
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .
@@ -43,4 +44,8 @@ clean:
 
 .venv/.installed-dev: .venv/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
+	touch $@
+
+.venv/.installed-bench: .venv/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[export,bench]"
 	touch $@

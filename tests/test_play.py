@@ -191,7 +191,7 @@ def test_dragging_moves_what_was_grabbed(page):
     mouse(browser, "mouseMoved", *to)
     mouse(browser, "mouseReleased", *to, buttons=0)
     np.testing.assert_allclose(state(browser)["agent"], [1.0, -1.0], atol=0.05)
-    np.testing.assert_allclose(state(browser)["goal"], [3, 3])
+    np.testing.assert_allclose(state(browser)["goal"], [3.5, -2.5])
     browser.find_element("css selector", "input[value=agent]").click()
     click(browser, [-4.0, 4.0])
     np.testing.assert_allclose(state(browser)["start"], [-4.0, 4.0], atol=0.05)
@@ -229,7 +229,7 @@ def test_keys(page):
 
     browser = page()
     press(browser, Keys.ARROW_LEFT)
-    assert state(browser)["goal"] == [2.75, 3]
+    assert state(browser)["goal"] == [3.25, -2.5]
     press(browser, "n")
     assert state(browser)["steps"] == 1
     assert len(state(browser)["trail"]) == 1

@@ -107,7 +107,10 @@ def read(path: Path) -> Weights:
     if not fits:
         raise MerlinError(f"{path}: the sizes of its arrays do not fit together; train anew.")
     return Weights(
-        *(arrays[name] for name in normalisers),
+        observation_mean=arrays["observation_normaliser.mean"],
+        observation_scale=arrays["observation_normaliser.scale"],
+        goal_mean=arrays["goal_normaliser.mean"],
+        goal_scale=arrays["goal_normaliser.scale"],
         layers=layers,
         action_centre=arrays["action_centre"],
         action_scale=arrays["action_scale"],

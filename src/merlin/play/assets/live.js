@@ -4,7 +4,7 @@ const VIEW = 5.55;
 const PATIENCE = 50;
 
 function makeLive(canvas, onChange) {
-  const world = { agent: [-3, -3], start: [-3, -3], goal: [3, 3], trail: [], steps: 0 };
+  const world = { agent: [-3, -3], start: [-3, -3], goal: [3.5, -2.5], trail: [], steps: 0 };
   const options = { arrows: true, spread: true };
   let policy = null;
   let arena = null;

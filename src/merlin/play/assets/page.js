@@ -25,7 +25,7 @@ function select(index) {
   }
   $("task").textContent = policy.task;
   $("about").textContent = policy.arena
-    ? "Place the goal and watch where the trained policy goes. The arrows are its mean action from every place, the spots behind them one standard deviation."
+    ? "Place the goal and watch where the trained policy goes. An arrow is its mean action at that place, the spot around its tip one standard deviation."
     : `Recorded evaluation episodes of the trained policy, ${policy.recorded.summary}.`;
   scene.usePolicy(policy);
   $("policies").querySelectorAll("input")[current].checked = true;
