@@ -8,8 +8,6 @@ slow ways are interrupted more often than quick ones, so a ratio of medians woul
 one JSON line.
 """
 
-
-
 import os
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
