@@ -17,7 +17,9 @@ from merlin.cli.collect import Collect
 from merlin.cli.convert import Convert
 from merlin.cli.eval import Eval
 from merlin.cli.expert import Expert
+from merlin.cli.export import Export
 from merlin.cli.info import Info
+from merlin.cli.play import Play
 from merlin.cli.report import Report
 from merlin.cli.tasks import Tasks
 from merlin.cli.train import Train
@@ -33,6 +35,8 @@ COMMANDS: dict[str, type] = {
     "expert": Expert,
     "bench": Bench,
     "report": Report,
+    "export": Export,
+    "play": Play,
 }
 
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.
