@@ -20,7 +20,7 @@ import jaxtyping
 
 # Shapes and types of these modules are checked at every call. Not merlin.data.dataset: a Dataset
 # may hold anything until `validate` has said in words what is wrong with it.
-_CHECKED = ("data.relabel", "nets", "learners", "stats", "checkpoint")
+_CHECKED = ("data.relabel", "nets", "values", "learners", "stats", "checkpoint")
 jaxtyping.install_import_hook([f"merlin.{name}" for name in _CHECKED], "beartype.beartype")
 
 import jax

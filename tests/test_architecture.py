@@ -26,6 +26,7 @@ LAYERS = [
     "merlin",
     "merlin.data",
     "merlin.nets",
+    "merlin.values",
     "merlin.diffusion",
     "merlin.augment",
     "merlin.experts",

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.types import Moments
@@ -106,3 +107,11 @@ def clip_by_norm(gradient: Tree, limit: float) -> tuple[Tree, Float[Array, ""]]:
     norm = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)))
     scale = jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-12))
     return jax.tree.map(lambda leaf: leaf * scale, gradient), norm
+
+
+def descend(
+    optimiser: optax.GradientTransformation, net: Tree, gradient: Tree, state: optax.OptState
+) -> tuple[Tree, optax.OptState]:
+    """One step of an optimiser: the network and the optimiser's state after it."""
+    updates, state = optimiser.update(gradient, state)
+    return optax.apply_updates(net, updates), state

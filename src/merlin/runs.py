@@ -100,6 +100,7 @@ def load_policy(path: Path) -> Policy:
             max_horizon=about["max_horizon"],
             observation_moments=_no_moments(about["observation_shape"]),
             goal_moments=_no_moments([about["goal_dim"]]),
+            tolerance=0.0,
         )
     except KeyError as error:
         raise MerlinError(f"{path}: lacks {error}, so it is not a policy; train anew.") from None

@@ -61,6 +61,8 @@ def train(
     dimensions = [*spec.observation_shape, spec.action_dim, spec.goal_dim]
     if environment is not None:
         environment.check_fit(dimensions, "the dataset")
+    # What the learner cannot do with such data it says now, before anything is written.
+    jax.eval_shape(lambda key: learner.init(key, spec), jax.random.key(0))
     together = len(chosen) > 1 and (jax.default_backend() != "cpu" or jax.device_count() > 1)
     config = {
         "format": FORMAT,

@@ -19,7 +19,7 @@ CLIP = 5.0
 class Actor:
     """A deterministic goal-conditioned policy: normaliser, ReLU layers, tanh.
 
-    The same formula as `ddpg.act`, which trains it.
+    The same formula as `values.act`, which trains it.
     """
 
     observation_mean: Float[np.ndarray, " observation"]

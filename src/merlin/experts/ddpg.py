@@ -22,8 +22,9 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from merlin.experts.actor import CLIP, Actor
-from merlin.nets import MLP
+from merlin.nets import MLP, descend
 from merlin.types import Metrics
+from merlin.values import act, polyak, sparse_reward, td_target, value
 
 
 class Replay(NamedTuple):
@@ -112,13 +113,12 @@ class DDPG:
         hindsight = jax.random.bernoulli(keys[3], self.hindsight, (n,))
         later = replay.achieved_goals[episode, future]
         goal = jnp.where(hindsight[:, None], later, replay.desired_goals[episode])
-        reached = jnp.linalg.norm(replay.achieved_goals[episode, t + 1] - goal, axis=-1)
         return Sample(
             observation=replay.observations[episode, t],
             action=replay.actions[episode, t],
             next_observation=replay.observations[episode, t + 1],
             goal=goal,
-            reward=-(reached > self.tolerance).astype(jnp.float32),
+            reward=sparse_reward(replay.achieved_goals[episode, t + 1], goal, self.tolerance),
         )
 
     def update(
@@ -161,13 +161,15 @@ class DDPG:
 
         critic_value, critic_gradient = jax.value_and_grad(critic_loss)(state.critic)
         actor_value, actor_gradient = jax.value_and_grad(actor_loss)(state.actor)
-        critic_step, critic_optimiser = self._optimiser.update(
-            critic_gradient, state.critic_optimiser
+        critic, critic_optimiser = descend(
+            self._optimiser, state.critic, critic_gradient, state.critic_optimiser
         )
-        actor_step, actor_optimiser = self._optimiser.update(actor_gradient, state.actor_optimiser)
+        actor, actor_optimiser = descend(
+            self._optimiser, state.actor, actor_gradient, state.actor_optimiser
+        )
         state = DDPGState(
-            actor=optax.apply_updates(state.actor, actor_step),
-            critic=optax.apply_updates(state.critic, critic_step),
+            actor=actor,
+            critic=critic,
             target_actor=state.target_actor,
             target_critic=state.target_critic,
             actor_optimiser=actor_optimiser,
@@ -184,35 +186,14 @@ class DDPG:
         return optax.adam(self.learning_rate)
 
 
-def act(actor: MLP, x: Float[Array, "batch inputs"]) -> Float[Array, "batch action"]:
-    return jnp.tanh(jax.vmap(actor)(x))
-
-
-def value(
-    critic: MLP, x: Float[Array, "batch inputs"], action: Float[Array, "batch action"]
-) -> Float[Array, " batch"]:
-    return jax.vmap(critic)(jnp.concatenate([x, action], axis=-1))[:, 0]
-
-
-def td_target(
-    reward: Float[Array, " batch"], next_value: Float[Array, " batch"], discount: float
-) -> Float[Array, " batch"]:
-    """Bootstrapped target, held within what returns of -1 and 0 can be."""
-    return jnp.clip(reward + discount * next_value, -1.0 / (1.0 - discount), 0.0)
-
-
 def track(state: DDPGState, keep: float) -> DDPGState:
     """Move the slow copies towards the networks."""
-
-    def blend(slow: Array, fast: Array) -> Array:
-        return keep * slow + (1.0 - keep) * fast
-
     return eqx.tree_at(
         lambda s: (s.target_actor, s.target_critic),
         state,
         (
-            jax.tree.map(blend, state.target_actor, state.actor),
-            jax.tree.map(blend, state.target_critic, state.critic),
+            polyak(state.target_actor, state.actor, keep),
+            polyak(state.target_critic, state.critic, keep),
         ),
     )
 

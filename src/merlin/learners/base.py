@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -68,6 +69,37 @@ LEARNERS: dict[str, type] = {}
 def tuned(default: Any) -> Any:
     """A field whose value was tuned per task: `configure` takes it from the task registry."""
     return dataclasses.field(default=default, metadata={"tuned": True})
+
+
+class Sized(Protocol):
+    """The hyperparameters that every method has."""
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+
+    @property
+    def learning_rate(self) -> float: ...
+
+    @property
+    def relabel(self) -> Relabel: ...
+
+
+def check_settings(learner: Sized) -> None:
+    """Refuse sizes and rates that nothing can be learned with."""
+    if learner.batch_size < 1 or not learner.hidden or min(learner.hidden) < 1:
+        raise MerlinError("batch_size, hidden: sizes start at 1.")
+    if not (math.isfinite(learner.learning_rate) and learner.learning_rate > 0):
+        raise MerlinError(f"learning_rate: {learner.learning_rate} is not a positive number.")
+    _ = learner.relabel  # which checks itself
+
+
+def check_horizon(horizon: int | None) -> None:
+    """Refuse a horizon that is no number of steps."""
+    if horizon is not None and horizon < 1:
+        raise MerlinError(f"horizon: {horizon} is below 1; give a number of steps, or none.")
 
 
 def configure(

@@ -1,0 +1,161 @@
+"""Actionable Models: goal-conditioned Q-learning that distrusts actions it has not seen.
+
+Chebotar et al., "Actionable Models: Unsupervised Offline Reinforcement Learning of Robotic Skills"
+(ICML 2021); with a deterministic actor as in the comparison of Ma et al. (2022).
+
+A critic learns from goals in hindsight how many steps are left, an actor climbs it. Two ideas make
+that work on fixed data:
+
+    conservatism     actions that the critic likes without having seen them are pushed down: of 10
+                     uniform ones per state, one is drawn by softmax of their values, and its value
+                     is added to the loss;
+    goal chaining    half of the goals are swapped for goals of other rows, so that values reach
+                     across episodes: the way to a goal may begin in one and end in another.
+
+    critic   min  E  (Q(s, a, g) - target)^2  +  E  Q(s, a~, g)
+    actor    max  E  Q(s, policy(s, g), g)
+
+A chained row has the ordinary target for its new goal, r + discount * Q'(s', policy'(s', g), g),
+except where the stretch of episode that it was drawn from ends (h = 1): there the paper hands over
+to the critic itself, so that the value of the last action is what it is thought to be already.
+
+The release that the Merlin paper compares with does the latter in every chained row, adds the
+value of the next state for the goal before the swap, and so teaches that random goals are never
+reached; the preset `gofar-release` does the same.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from merlin.data.relabel import Relabel
+from merlin.errors import MerlinError
+from merlin.learners.actor_critic import (
+    TARGET_KEEP,
+    ActorCritic,
+    check_values,
+    init_actor_critic,
+    step,
+)
+from merlin.learners.policies import DeterministicPolicy, transitions
+from merlin.nets import MLP
+from merlin.types import Batch, Metrics, Spec
+from merlin.values import act, sparse_reward, td_target, value
+
+
+@dataclass(frozen=True)
+class ActionableModels:
+    """Conservative goal-conditioned Q-learning with chained goals."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"gofar-release": {"released_chaining": True}}
+
+    hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
+    tolerance: float | None = None  # how near is reached; None: as the task says
+    discount: float = 0.98
+    conservatism: float = 1.0  # weight of the value of unseen actions
+    candidates: int = 10  # uniform actions, of which the unseen one is drawn
+    chained: float = 0.5  # share of goals that are swapped for those of other rows
+    released_chaining: bool = False  # as the public release has it, see above
+    target_keep: float = TARGET_KEEP  # share of the slow copies that an update keeps
+    hidden: tuple[int, ...] = (256, 256, 256)
+    learning_rate: float = 1e-3
+    batch_size: int = 512
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        if not (self.conservatism >= 0 and 0 <= self.chained <= 1):
+            raise MerlinError("conservatism, chained: the former is from 0 up, the latter a share.")
+        if self.candidates < 1:
+            raise MerlinError(f"candidates: {self.candidates} is below 1.")
+
+    @property
+    def horizon(self) -> None:
+        return None
+
+    @property
+    def relabel(self) -> Relabel:
+        return Relabel(hindsight_ratio=self.hindsight_ratio, uniform_time=True)
+
+    def init(self, key: PRNGKeyArray, spec: Spec) -> ActorCritic:
+        return init_actor_critic(self, self._optimiser, spec, key)
+
+    def update(
+        self, state: ActorCritic, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[ActorCritic, Metrics]:
+        chain_key, unseen_key = jax.random.split(key)
+        goal, chained = chain(batch.goal, self.chained, chain_key)
+        before, batch = batch.goal, batch._replace(goal=goal)
+        x, next_x = transitions(state.policy, batch, before if self.released_chaining else goal)
+        action = state.policy.in_units(batch.action)
+        reward = sparse_reward(batch.next_achieved_goal, batch.goal, state.tolerance)
+        next_value = state.next_value(next_x)
+        # To draw 10 candidates for every row would cost more than all the rest of an update. The
+        # term is a mean over rows, so every tenth row estimates it without bias.
+        unseen_x = x[:: self.candidates]
+        unseen = draw_unseen(state.critic, unseen_x, action.shape[1], self.candidates, unseen_key)
+
+        def critic_loss(critic: MLP) -> tuple[Float[Array, ""], Metrics]:
+            estimate = value(critic, x, action)
+            own = jax.lax.stop_gradient(estimate)
+            target = chained_target(reward, next_value, own, batch.horizon, chained, self.discount)
+            if self.released_chaining:
+                paid = jnp.where(chained, own, reward)
+                target = td_target(paid, next_value, self.discount)
+            error = jnp.mean((estimate - target) ** 2)
+            pushed = jnp.mean(value(critic, unseen_x, unseen))
+            about = {"critic_loss": error, "unseen": pushed, "target": jnp.mean(target)}
+            return error + self.conservatism * pushed, about
+
+        def policy_loss(net: MLP) -> Float[Array, ""]:
+            return -jnp.mean(value(state.critic, x, act(net, x)))
+
+        critic_gradient, metrics = jax.grad(critic_loss, has_aux=True)(state.critic)
+        loss, gradient = jax.value_and_grad(policy_loss)(state.policy.net)
+        after = step(state, self._optimiser, gradient, critic_gradient, self.target_keep)
+        return after, {"policy_loss": loss, **metrics}
+
+    def policy(self, state: ActorCritic) -> DeterministicPolicy:
+        return state.policy
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)
+
+
+def chain(
+    goal: Float[Array, "batch goal"], share: float, key: PRNGKeyArray
+) -> tuple[Float[Array, "batch goal"], Bool[Array, " batch"]]:
+    """Shuffle the goals of the last rows among themselves, and say which rows those are."""
+    count = round(share * len(goal))
+    kept, moved = goal[: len(goal) - count], goal[len(goal) - count :]
+    shuffled = jax.random.permutation(key, moved)
+    return jnp.concatenate([kept, shuffled]), jnp.arange(len(goal)) >= len(goal) - count
+
+
+def chained_target(
+    reward: Float[Array, " batch"],
+    next_value: Float[Array, " batch"],
+    own: Float[Array, " batch"],
+    horizon: Float[Array, " batch"],
+    chained: Bool[Array, " batch"],
+    discount: float,
+) -> Float[Array, " batch"]:
+    """The bootstrapped target, but the critic's own value where a chained stretch ends."""
+    ends = chained & (horizon == 1.0)
+    return jnp.where(ends, own, td_target(reward, next_value, discount))
+
+
+def draw_unseen(
+    critic: MLP, x: Float[Array, "rows inputs"], dim: int, candidates: int, key: PRNGKeyArray
+) -> Float[Array, "rows action"]:
+    """One of several uniform actions per row, drawn by softmax of what the critic thinks of it."""
+    action_key, choice_key = jax.random.split(key)
+    actions = jax.random.uniform(action_key, (len(x), candidates, dim), minval=-1.0, maxval=1.0)
+    flat = actions.reshape(-1, dim)
+    logits = value(critic, jnp.repeat(x, candidates, axis=0), flat).reshape(len(x), candidates)
+    choice = jax.random.categorical(choice_key, logits)
+    return actions[jnp.arange(len(x)), choice]

@@ -1,0 +1,240 @@
+"""GoFAR: match the states that a goal wants, by regression alone.
+
+Ma et al., "How Far I'll Go: Offline Goal-Conditioned Reinforcement Learning via f-Advantage
+Regression" (NeurIPS 2022).
+
+Which states would the best policy for a goal visit? Three networks answer, without relabelling:
+
+    discriminator   tells goals that are reached, pairs (g, g), from what the data achieves, pairs
+                    (achieved, g); its logit is the reward R;
+    value           the dual of the divergence between the visits wanted and those in the data.
+                    With the residual  e = R + discount * V'(s', g) - V(s, g):
+                    chi-square  min  (1 - discount) * mean V(s_0, g)  +  mean (e + 1)^2
+                    KL          min  (1 - discount) * mean V(s_0, g)  +  log mean exp(e);
+    policy          clones each action with the weight that the dual gives its visit:
+                    chi-square  max(e + 1, 0),    KL  min(exp(e), 10).
+
+s_0 is the first state of the same episode, ' marks the slow copy. The logit is unbounded and so is
+the chi-square weight, as in the authors' release. There, too, the discriminator has cross-entropy
+as loss, where the paper's formula has the opposite sign.
+"""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from merlin.data.relabel import Relabel
+from merlin.errors import MerlinError
+from merlin.learners.actor_critic import TARGET_KEEP, check_discount
+from merlin.learners.base import check_settings
+from merlin.learners.policies import (
+    DeterministicPolicy,
+    make_policy,
+    squared_error,
+    transitions,
+    vector_inputs,
+    with_net,
+)
+from merlin.nets import MLP, descend
+from merlin.types import Batch, Metrics, Spec
+from merlin.values import act, polyak
+
+DIVERGENCES = ("chi2", "kl")
+SHARE = 4
+"""The discriminator and the value of first states learn from every fourth row: see `update`."""
+
+
+class GoFARState(eqx.Module):
+    """Networks, the slow copy of the value, and an optimiser for each network."""
+
+    policy: DeterministicPolicy
+    value: MLP
+    target_value: MLP
+    discriminator: MLP
+    policy_optimiser: optax.OptState
+    value_optimiser: optax.OptState
+    discriminator_optimiser: optax.OptState
+
+
+@dataclass(frozen=True)
+class GoFAR:
+    """Goal-conditioned f-advantage regression."""
+
+    hindsight_ratio: float = 0.0  # GoFAR's point is that it needs no relabelled goals
+    divergence: str = "chi2"  # or kl
+    discount: float = 0.98
+    gradient_penalty: float = 0.01
+    max_weight: float = 10.0  # of the KL's exponential
+    target_keep: float = TARGET_KEEP  # share of the slow copy that an update keeps
+    hidden: tuple[int, ...] = (256, 256, 256)
+    learning_rate: float = 1e-3
+    discriminator_learning_rate: float = 5e-4
+    batch_size: int = 512
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        check_discount(self.discount, self.target_keep)
+        if self.divergence not in DIVERGENCES:
+            raise MerlinError(f"divergence: {self.divergence!r} is neither chi2 nor kl.")
+        if not (self.gradient_penalty >= 0 and self.max_weight > 0):
+            raise MerlinError(
+                "gradient_penalty, max_weight: the former is from 0 up, the latter positive."
+            )
+        if not self.discriminator_learning_rate > 0:
+            raise MerlinError(
+                f"discriminator_learning_rate: {self.discriminator_learning_rate} is not positive."
+            )
+
+    @property
+    def horizon(self) -> None:
+        return None
+
+    @property
+    def relabel(self) -> Relabel:
+        return Relabel(hindsight_ratio=self.hindsight_ratio, uniform_time=True)
+
+    def init(self, key: PRNGKeyArray, spec: Spec) -> GoFARState:
+        policy_key, value_key, discriminator_key = jax.random.split(key, 3)
+        policy = make_policy(
+            DeterministicPolicy, spec, self.hidden, outputs=spec.action_dim, key=policy_key
+        )
+        value = MLP(vector_inputs(spec), self.hidden, 1, key=value_key)
+        discriminator = MLP(
+            2 * spec.goal_dim, self.hidden, 1, key=discriminator_key, activation=jnp.tanh
+        )
+        return GoFARState(
+            policy=policy,
+            value=value,
+            target_value=value,
+            discriminator=discriminator,
+            policy_optimiser=self._optimiser.init(policy.net),
+            value_optimiser=self._optimiser.init(value),
+            discriminator_optimiser=self._discriminator_optimiser.init(discriminator),
+        )
+
+    def update(
+        self, state: GoFARState, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[GoFARState, Metrics]:
+        x, next_x = transitions(state.policy, batch)
+        first_x = state.policy.state_goal(batch.first_observation[::SHARE], batch.goal[::SHARE])
+        goal = jax.vmap(state.policy.goal_normaliser)(batch.goal)
+        achieved = jax.vmap(state.policy.goal_normaliser)(batch.achieved_goal)
+        reward = logit(state.discriminator, achieved, goal)
+        wanted = reward + self.discount * evaluate(state.target_value, next_x)
+
+        def value_loss(net: MLP) -> tuple[Float[Array, ""], Array]:
+            residual = wanted - evaluate(net, x)
+            first = jnp.mean(evaluate(net, first_x))
+            loss = (1.0 - self.discount) * first + dual(residual, self.divergence)
+            return loss, residual
+
+        # Its gradient penalty makes the discriminator dearer than all the rest, and its question
+        # is easy; the value of first states has a weight of 0.02. Every fourth row is enough.
+        discriminator_error, discriminator_gradient = jax.value_and_grad(discriminator_loss)(
+            state.discriminator, achieved[::SHARE], goal[::SHARE], self.gradient_penalty, key
+        )
+        (value_error, residual), value_gradient = jax.value_and_grad(value_loss, has_aux=True)(
+            state.value
+        )
+        weight = visit_weight(residual, self.divergence, self.max_weight)
+
+        def policy_loss(net: MLP) -> Float[Array, ""]:
+            error = squared_error(act(net, x), state.policy.in_units(batch.action))
+            return jnp.mean(weight * error)
+
+        loss, gradient = jax.value_and_grad(policy_loss)(state.policy.net)
+        net, policy_optimiser = descend(
+            self._optimiser, state.policy.net, gradient, state.policy_optimiser
+        )
+        value, value_optimiser = descend(
+            self._optimiser, state.value, value_gradient, state.value_optimiser
+        )
+        discriminator, discriminator_optimiser = descend(
+            self._discriminator_optimiser,
+            state.discriminator,
+            discriminator_gradient,
+            state.discriminator_optimiser,
+        )
+        after = GoFARState(
+            policy=with_net(state.policy, net),
+            value=value,
+            target_value=polyak(state.target_value, value, self.target_keep),
+            discriminator=discriminator,
+            policy_optimiser=policy_optimiser,
+            value_optimiser=value_optimiser,
+            discriminator_optimiser=discriminator_optimiser,
+        )
+        return after, {
+            "policy_loss": loss,
+            "value_loss": value_error,
+            "discriminator_loss": discriminator_error,
+            "reward": jnp.mean(reward),
+            "weight": jnp.mean(weight),
+        }
+
+    def policy(self, state: GoFARState) -> DeterministicPolicy:
+        return state.policy
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)
+
+    @property
+    def _discriminator_optimiser(self) -> optax.GradientTransformation:
+        return optax.adam(self.discriminator_learning_rate)
+
+
+def evaluate(net: MLP, x: Float[Array, "batch inputs"]) -> Float[Array, " batch"]:
+    """A network with one output, on a batch."""
+    return jax.vmap(net)(x)[:, 0]
+
+
+def logit(
+    discriminator: MLP, achieved: Float[Array, "batch goal"], goal: Float[Array, "batch goal"]
+) -> Float[Array, " batch"]:
+    """How sure the discriminator is that the goal is reached: log c - log(1 - c)."""
+    return evaluate(discriminator, jnp.concatenate([achieved, goal], axis=-1))
+
+
+def discriminator_loss(
+    discriminator: MLP,
+    achieved: Float[Array, "batch goal"],
+    goal: Float[Array, "batch goal"],
+    penalty: float,
+    key: PRNGKeyArray,
+) -> Float[Array, ""]:
+    """Cross-entropy of (g, g) as true and (achieved, g) as false, and a penalty on its slope.
+
+    The penalty holds the norm of the gradient near 1 between the two kinds of pairs.
+    """
+    reached = evaluate(discriminator, jnp.concatenate([goal, goal], axis=-1))
+    other = logit(discriminator, achieved, goal)
+    entropy = jnp.mean(jax.nn.softplus(-reached)) + jnp.mean(jax.nn.softplus(other))
+
+    def slope(pair: Float[Array, " inputs"]) -> Float[Array, ""]:
+        gradient = jax.grad(lambda x: discriminator(x)[0])(pair)
+        return jnp.sqrt(jnp.sum(gradient**2) + 1e-12)
+
+    share = jax.random.uniform(key, (len(goal), 1))
+    between = jnp.concatenate([share * goal + (1 - share) * achieved, goal], axis=-1)
+    return entropy + penalty * jnp.mean((jax.vmap(slope)(between) - 1.0) ** 2)
+
+
+def dual(residual: Float[Array, " batch"], divergence: str) -> Float[Array, ""]:
+    """What the value minimises beside the value of first states."""
+    if divergence == "chi2":
+        return jnp.mean((residual + 1.0) ** 2)
+    return jax.nn.logsumexp(residual) - jnp.log(jnp.float32(len(residual)))
+
+
+def visit_weight(
+    residual: Float[Array, " batch"], divergence: str, limit: float
+) -> Float[Array, " batch"]:
+    """How much more often the wanted policy visits a pair than the data does."""
+    if divergence == "chi2":
+        return jnp.maximum(residual + 1.0, 0.0)
+    return jnp.minimum(jnp.exp(residual), limit)

@@ -1,0 +1,137 @@
+"""What policies on vectors share: normalised inputs, a network, actions within their bounds."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from merlin.errors import MerlinError
+from merlin.nets import MLP, Normaliser, horizon_embedding
+from merlin.types import Batch, Spec
+
+HORIZON_DIM = 32
+
+
+class GoalPolicy(eqx.Module):
+    """A network on (observation, goal, horizon); what its outputs mean is up to who acts on them.
+
+    `horizon` is what the policy is told when nobody says; None if its network has no input for it.
+    """
+
+    observation_normaliser: Normaliser
+    goal_normaliser: Normaliser
+    action_centre: Float[Array, " action"]
+    action_scale: Float[Array, " action"]
+    net: MLP
+    horizon: int | None = eqx.field(static=True)
+    max_period: float = eqx.field(static=True)
+
+    def embed(self, horizon: ArrayLike | None) -> Float[Array, " embedding"]:
+        """The horizon as the network sees it: nothing, if it is trained without."""
+        if self.horizon is None:
+            return jnp.zeros(0)
+        told = jnp.asarray(self.horizon if horizon is None else horizon, jnp.float32)
+        return horizon_embedding(told, self.max_period, HORIZON_DIM)
+
+    def embed_all(self, horizons: Float[Array, " batch"]) -> Float[Array, "batch embedding"]:
+        """The same for a batch of whole numbers, fewer than rows: each is embedded once."""
+        embeddings = jax.vmap(self.embed)(jnp.arange(self.max_period + 1))
+        return embeddings[horizons.astype(jnp.int32)]
+
+    def inputs(
+        self,
+        observation: Float[Array, " observation"],
+        goal: Float[Array, " goal"],
+        embedding: Float[Array, " embedding"],
+    ) -> Float[Array, " inputs"]:
+        """What the network is given."""
+        return jnp.concatenate(
+            [self.observation_normaliser(observation), self.goal_normaliser(goal), embedding]
+        )
+
+    def state_goal(self, observation: Array, goal: Array) -> Float[Array, "batch inputs"]:
+        """A batch of states and goals as critics are given them, without a horizon."""
+        return jax.vmap(self.inputs, (0, 0, None))(observation, goal, jnp.zeros(0))
+
+    def within_bounds(self, raw: Float[Array, " action"]) -> Float[Array, " action"]:
+        """Squash the network's outputs into the bounds of actions."""
+        return self.action_centre + self.action_scale * jnp.tanh(raw)
+
+    def in_units(self, action: Float[Array, "batch action"]) -> Float[Array, "batch action"]:
+        """Actions in units of their bounds, -1 to 1; 0 where the bounds leave no choice."""
+        free = self.action_scale > 0
+        scale = jnp.where(free, self.action_scale, 1.0)
+        return jnp.where(free, (action - self.action_centre) / scale, 0.0)
+
+
+class DeterministicPolicy(GoalPolicy):
+    """Acts on the squashed outputs of its network."""
+
+    def __call__(
+        self,
+        observation: ArrayLike,
+        goal: ArrayLike,
+        horizon: ArrayLike | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, " action"]:
+        x = self.inputs(jnp.asarray(observation), jnp.asarray(goal), self.embed(horizon))
+        return self.within_bounds(self.net(x))
+
+
+Kind = TypeVar("Kind", bound=GoalPolicy)
+
+
+def make_policy(
+    kind: type[Kind],
+    spec: Spec,
+    hidden: Sequence[int],
+    *,
+    outputs: int,
+    horizon: int | None = None,
+    key: PRNGKeyArray,
+) -> Kind:
+    """A policy with a fresh network for data as `spec` describes it."""
+    inputs = vector_inputs(spec) + (0 if horizon is None else HORIZON_DIM)
+    fields: dict[str, Any] = {
+        "observation_normaliser": Normaliser(spec.observation_moments),
+        "goal_normaliser": Normaliser(spec.goal_moments),
+        "action_centre": jnp.asarray((spec.action_high + spec.action_low) / 2),
+        "action_scale": jnp.asarray((spec.action_high - spec.action_low) / 2),
+        "net": MLP(inputs, hidden, outputs, key=key),
+        "horizon": horizon,
+        "max_period": float(spec.max_horizon),
+    }
+    return kind(**fields)
+
+
+def with_net(policy: Kind, net: MLP) -> Kind:
+    """The same policy with another network."""
+    return eqx.tree_at(lambda p: p.net, policy, net)
+
+
+def vector_inputs(spec: Spec) -> int:
+    """How many numbers a state and a goal are together."""
+    if len(spec.observation_shape) > 1:
+        raise MerlinError("observations: are images, which merlin cannot learn from yet.")
+    return spec.observation_shape[0] + spec.goal_dim
+
+
+def squared_error(
+    action: Float[Array, "batch action"], wanted: Float[Array, "batch action"]
+) -> Float[Array, " batch"]:
+    """Mean over the dimensions of an action, which are in units of their bounds."""
+    return jnp.mean((action - wanted) ** 2, axis=-1)
+
+
+def transitions(
+    policy: GoalPolicy, batch: Batch, next_goal: Array | None = None
+) -> tuple[Float[Array, "batch inputs"], Float[Array, "batch inputs"]]:
+    """States and next states with the batch's goals, as critics are given them."""
+    following = batch.goal if next_goal is None else next_goal
+    return (
+        policy.state_goal(batch.observation, batch.goal),
+        policy.state_goal(batch.next_observation, following),
+    )

@@ -1,0 +1,218 @@
+"""WGCSL: goal-conditioned cloning, weighted by what a critic thinks of the actions.
+
+Yang et al., "Rethinking Goal-Conditioned Supervised Learning and Its Connection to Offline RL"
+(ICLR 2022).
+
+GCSL clones every action that led to a goal, also by a detour. Here a critic learns how many steps
+are left, and three weights say how much each action is worth cloning:
+
+    discount          discount ^ (h - 1): a goal that was soon reached was reached by skill;
+    advantage         min(exp(A), 10): the action was better than the policy's own;
+    best advantage    1 for the best advantages of late, 0.05 for the others. What counts as best
+                      is a percentile that rises from 0 (all) to 80 while the critic matures.
+
+    min  E  weight * |policy(s, g) - a|^2,    A = r + discount * Q'(s', policy'(s', g), g)
+                                                  - Q(s, policy(s, g), g)
+
+with ' for slow copies. Only goals from the episode's own future are cloned; others, if the
+hindsight ratio leaves any, teach the critic alone.
+
+The two public releases differ, and both are presets: `gofar-release` (Ma et al., what the Merlin
+paper compares with) has no best-advantage weight; `awgcsl` (the authors' own) takes the advantage
+from the networks themselves, not their slow copies, and shows the critic one original goal in five.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from merlin.data.relabel import Relabel
+from merlin.errors import MerlinError
+from merlin.learners.actor_critic import (
+    TARGET_KEEP,
+    ActorCritic,
+    check_values,
+    init_actor_critic,
+    step,
+)
+from merlin.learners.policies import DeterministicPolicy, squared_error, transitions
+from merlin.nets import MLP
+from merlin.types import Batch, Metrics, Spec
+from merlin.values import act, possible, sparse_reward, td_target, value
+
+QUEUE = 50_000
+"""How many of the latest advantages are ranked, rounded down to whole batches."""
+HALVINGS = 20
+"""The percentile is found to a millionth of the range of advantages."""
+
+
+class WGCSLState(eqx.Module):
+    """Actor and critic, the latest advantages (a row per update), and the number of updates."""
+
+    actor_critic: ActorCritic
+    advantages: Float[Array, "rows batch"]  # infinite where there is none
+    updates: Int[Array, ""]
+
+
+@dataclass(frozen=True)
+class WGCSL:
+    """Weighted goal-conditioned supervised learning."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "gofar-release": {"best_percentile": 0.0},
+        "awgcsl": {"hindsight_ratio": 0.8, "slow_advantage": False, "target_keep": 0.9947},
+    }
+
+    hindsight_ratio: float = 1.0  # share of goals taken from the future; only they are cloned
+    tolerance: float | None = None  # how near is reached; None: as the task says
+    discount: float = 0.98
+    discount_weight: bool = True  # its authors advise false for random data of hard tasks
+    max_weight: float = 10.0  # of the advantage's exponential
+    best_percentile: float = 80.0  # where it ends; 0: no best-advantage weight
+    percentile_step: float = 0.01  # by which it rises per update; 0.15 for easy tasks in awgcsl
+    slow_advantage: bool = True  # the next state is judged by the slow copies
+    target_keep: float = TARGET_KEEP  # share of the slow copies that an update keeps
+    hidden: tuple[int, ...] = (256, 256, 256)
+    learning_rate: float = 5e-4
+    batch_size: int = 512
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        if self.hindsight_ratio == 0:
+            raise MerlinError("hindsight_ratio: 0 leaves wgcsl nothing to clone; set it above 0.")
+        if not self.max_weight > 0:
+            raise MerlinError(f"max_weight: {self.max_weight} is not positive.")
+        if not (0 <= self.best_percentile < 100 and self.percentile_step >= 0):
+            raise MerlinError(
+                "best_percentile, percentile_step: a percentile is from 0 to below 100, "
+                "and it does not fall."
+            )
+
+    @property
+    def horizon(self) -> None:
+        return None
+
+    @property
+    def relabel(self) -> Relabel:
+        return Relabel(hindsight_ratio=self.hindsight_ratio, uniform_time=True)
+
+    def init(self, key: PRNGKeyArray, spec: Spec) -> WGCSLState:
+        rows = max(1, QUEUE // self.batch_size) if self.best_percentile > 0 else 0
+        return WGCSLState(
+            actor_critic=init_actor_critic(self, self._optimiser, spec, key),
+            advantages=jnp.full((rows, self.batch_size), jnp.inf),
+            updates=jnp.int32(0),
+        )
+
+    def update(
+        self, state: WGCSLState, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[WGCSLState, Metrics]:
+        nets = state.actor_critic
+        x, next_x = transitions(nets.policy, batch)
+        action = nets.policy.in_units(batch.action)
+        reward = sparse_reward(batch.next_achieved_goal, batch.goal, nets.tolerance)
+        target = td_target(reward, nets.next_value(next_x), self.discount)
+        expected = target
+        if not self.slow_advantage:
+            own = value(nets.critic, next_x, act(nets.policy.net, next_x))
+            expected = td_target(reward, own, self.discount)
+
+        def critic_loss(critic: MLP) -> Float[Array, ""]:
+            return jnp.mean((value(critic, x, action) - target) ** 2)
+
+        def policy_loss(net: MLP) -> tuple[Float[Array, ""], tuple[Array, ...]]:
+            mine = act(net, x)
+            now = value(nets.critic, x, jax.lax.stop_gradient(mine))
+            advantage = expected - possible(now, self.discount)
+            weight, queue, threshold = self.weigh(state, batch, advantage)
+            loss = jnp.mean(jax.lax.stop_gradient(weight) * squared_error(mine, action))
+            return loss, (advantage, weight, queue, threshold)
+
+        critic_error, critic_gradient = jax.value_and_grad(critic_loss)(nets.critic)
+        (loss, about), gradient = jax.value_and_grad(policy_loss, has_aux=True)(nets.policy.net)
+        advantage, weight, queue, threshold = about
+        after = WGCSLState(
+            actor_critic=step(nets, self._optimiser, gradient, critic_gradient, self.target_keep),
+            advantages=queue,
+            updates=state.updates + 1,
+        )
+        return after, {
+            "policy_loss": loss,
+            "critic_loss": critic_error,
+            "advantage": jnp.mean(advantage),
+            "weight": jnp.mean(weight),
+            "threshold": threshold,
+            "target": jnp.mean(target),
+        }
+
+    def weigh(
+        self, state: WGCSLState, batch: Batch, advantage: Float[Array, " batch"]
+    ) -> tuple[Float[Array, " batch"], Float[Array, "rows batch"], Float[Array, ""]]:
+        """The weight of each row, the queue with its advantages in it, and what is best in it."""
+        cloned = batch.relabelled.astype(jnp.float32)
+        weight = cloned / jnp.maximum(jnp.mean(cloned), 1e-6)
+        weight *= advantage_weight(advantage, self.max_weight)
+        if self.discount_weight:
+            weight *= soon_weight(batch.horizon, self.discount)
+        if self.best_percentile == 0:
+            return weight, state.advantages, jnp.float32(0)
+        row = state.updates % len(state.advantages)
+        ranked = jnp.where(batch.relabelled, advantage, jnp.inf)
+        queue = state.advantages.at[row].set(ranked)
+        percentile = jnp.minimum(
+            self.best_percentile, self.percentile_step * state.updates.astype(jnp.float32)
+        )
+        threshold = lowest_of_best(queue, percentile, 1.0 / (1.0 - self.discount))
+        return weight * best_weight(advantage, threshold), queue, threshold
+
+    def policy(self, state: WGCSLState) -> DeterministicPolicy:
+        return state.actor_critic.policy
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)
+
+
+def advantage_weight(advantage: Float[Array, " batch"], limit: float) -> Float[Array, " batch"]:
+    """The exponential, which no row may let run away."""
+    return jnp.minimum(jnp.exp(advantage), limit)
+
+
+def soon_weight(horizon: Float[Array, " batch"], discount: float) -> Float[Array, " batch"]:
+    """1 for the action that reached its goal, less for each step before it.
+
+    The paper's exponent is one larger, which is a constant factor; both releases have this one.
+    """
+    return discount ** (horizon - 1.0)
+
+
+def best_weight(
+    advantage: Float[Array, " batch"], threshold: Float[Array, ""]
+) -> Float[Array, " batch"]:
+    """Nearly nothing for what is not among the best."""
+    return jnp.where(advantage >= threshold, 1.0, 0.05)
+
+
+def lowest_of_best(
+    queue: Float[Array, "rows batch"], percentile: Float[Array, ""], limit: float
+) -> Float[Array, ""]:
+    """The value that `percentile` percent of the finite entries of a queue are below.
+
+    Found by halving the range -limit to limit and counting, since to sort 50,000 numbers in every
+    update would take longer than to learn from them.
+    """
+    allowed = percentile / 100 * jnp.sum(jnp.isfinite(queue), dtype=jnp.float32)
+
+    def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bounds
+        middle = (low + high) / 2
+        few = jnp.sum(queue < middle, dtype=jnp.float32) <= allowed
+        return jnp.where(few, middle, low), jnp.where(few, high, middle)
+
+    bounds = jnp.float32(-limit), jnp.float32(limit)
+    return jax.lax.fori_loop(0, HALVINGS, halve, bounds)[0]
