@@ -71,6 +71,7 @@ def tuned(default: Any) -> Any:
     return dataclasses.field(default=default, metadata={"tuned": True})
 
 
+@runtime_checkable
 class Sized(Protocol):
     """The hyperparameters that every method has."""
 
