@@ -19,6 +19,7 @@ from merlin.cli.eval import Eval
 from merlin.cli.expert import Expert
 from merlin.cli.info import Info
 from merlin.cli.tasks import Tasks
+from merlin.cli.toy import Toy
 from merlin.cli.train import Train
 from merlin.errors import MerlinError
 
@@ -31,6 +32,7 @@ COMMANDS: dict[str, type] = {
     "eval": Eval,
     "expert": Expert,
     "bench": Bench,
+    "toy": Toy,
 }
 
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.
