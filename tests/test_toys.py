@@ -169,7 +169,7 @@ def test_both_methods_are_given_as_much(small):
 @pytest.mark.parametrize(
     ("name", "figures", "rows"),
     [
-        ("point", ["fields.png", "horizons.png", "unseen-goals.png"], 3 + 4 + 12),
+        ("point", ["fields.png", "horizons.png", "unseen-goals.png"], 3 + 3 + 12),
         ("multigoal", ["fields.png"], 9),
     ],
 )

@@ -99,8 +99,8 @@ def caption(field: Field) -> str:
     return f"off by {numbers['angle']:.0f}°, reached from {100 * numbers['reached']:.1f} %"
 
 
-def legend(figure: Figure, drawn: Quiver, axes: Sequence[Axes], *, failed: bool) -> None:
-    """What colours mean, once for all panels."""
+def legend(figure: Figure, drawn: Quiver, axes: Sequence[Axes], *, red: bool = True) -> None:
+    """What colours mean, once for all panels; `red` if there are red crosses."""
     bar = figure.colorbar(
         drawn, ax=list(axes), shrink=0.6, aspect=28, pad=0.012, ticks=[0, 30, 60, 90]
     )
@@ -108,17 +108,17 @@ def legend(figure: Figure, drawn: Quiver, axes: Sequence[Axes], *, failed: bool)
     bar.set_label("angle between action and shortest way", fontsize=8)
     bar.outline.set_visible(False)  # type: ignore[operator]
     mark = {"marker": "x", "linestyle": "", "markersize": 7, "markeredgewidth": 2.2}
-    handles: list[Line2D | Patch] = [
+    handles = [
         Line2D([], [], color=RED, label="goal of the walks", **mark),  # type: ignore[arg-type]
         Line2D([], [], color=GREEN, label="goal asked for", **mark),  # type: ignore[arg-type]
+        Patch(color=FAILED, label="goal not reached from here"),
     ]
-    if failed:
-        handles.append(Patch(color=FAILED, label="goal not reached from here"))
+    handles = handles if red else handles[1:]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
 
 
 def panels(rows: int, columns: int, title: str) -> tuple[Figure, np.ndarray]:
     """A figure of equal square panels."""
-    figure = Figure(figsize=(3.35 * columns + 0.6, 3.7 * rows + 0.75), layout="constrained")
+    figure = Figure(figsize=(3.35 * columns + 0.6, 3.6 * rows + 0.7), layout="constrained")
     figure.suptitle(title, fontsize=12, color=INK)
     return figure, figure.subplots(rows, columns, squeeze=False)

@@ -52,22 +52,22 @@ HALF = 0.25
 ROOMS = World(
     walls=tuple(
         Rectangle(*wall)
-        for low, high in ((-BOUND, -6.5), (-3.5, 3.5), (6.5, BOUND))
+        for low, high in ((-BOUND, -7.5), (-2.5, 2.5), (7.5, BOUND))
         for wall in ((-HALF, low, HALF, high), (low, -HALF, high, HALF))
     )
 )
-"""Walls half a step thick along both axes, with a door three wide between any two neighbours."""
+"""Walls half a step thick along both axes, with a door five wide between any two neighbours."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """How much both methods are given; smaller in tests."""
 
-    walks: int = 4000
+    walks: int = 200
     updates: int = 8000
-    rounds: int = 8  # of GCSL's collection, the first of them random
+    rounds: int = 10  # of GCSL's collection, the first of them random
     hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-4
     batch_size: int = 256
 
 
@@ -90,7 +90,9 @@ EXPERIMENTS: dict[str, tuple[Experiment, ...]] = {
     "fourrooms": (
         Experiment(ROOMS, ((5.0, -5.0),), ((5.0, 4.0), (7.0, -8.0), (-3.0, -6.0), (-7.0, 4.0))),
     ),
-    "multigoal": tuple(Experiment(World(), CORNERS[:count]) for count in (2, 3, 4)),
+    "multigoal": tuple(
+        Experiment(World(), CORNERS[:count], settings=Settings(updates=5000)) for count in (2, 3, 4)
+    ),
 }
 
 

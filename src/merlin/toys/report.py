@@ -32,7 +32,9 @@ class Report:
     ) -> Field:
         field = look(policy, experiment.world, goal, horizon=horizon, seed=self.seed)
         about = {"method": method, "horizon": horizon, "goals": len(experiment.goals)}
-        self.rows.append({**about, "goal": goal.tolist(), **field.numbers()})
+        row = {**about, "goal": goal.tolist(), **field.numbers()}
+        if row not in self.rows:  # two figures may show the same
+            self.rows.append(row)
         return field
 
     def save(self, figure: Any, name: str) -> None:
@@ -72,15 +74,19 @@ def _one_goal(report: Report, experiment: Experiment, trained: Trained) -> None:
     report.see("gcsl-same-walks", trained.gcsl_same, experiment, goal)
     for ax, (title, field) in zip(axes[0, 1:], fields.items(), strict=True):
         drawn = drawing.arrows(ax, field, world, title, goals=[goal], asked=goal)
-    drawing.legend(figure, drawn, axes.flat, failed=True)
+    drawing.legend(figure, drawn, axes.flat)
     report.save(figure, "fields.png")
 
-    figure, axes = drawing.panels(1, len(HORIZONS), "Merlin: actions sampled for each horizon")
+    figure, axes = drawing.panels(
+        1,
+        len(HORIZONS),
+        "Merlin told other horizons: sampled actions (arrows), the mean action (numbers)",
+    )
     for ax, horizon in zip(axes[0], HORIZONS, strict=True):
         field = report.see("merlin", trained.merlin, experiment, goal, horizon)
         title = f"horizon {horizon}"
         drawn = drawing.arrows(ax, field, world, title, goals=[goal], asked=goal, every=2)
-    drawing.legend(figure, drawn, axes.flat, failed=True)
+    drawing.legend(figure, drawn, axes.flat, red=False)
     report.save(figure, "horizons.png")
 
     columns = len(experiment.unseen)
@@ -93,7 +99,7 @@ def _one_goal(report: Report, experiment: Experiment, trained: Trained) -> None:
             field = report.see(method.lower(), policy, experiment, unseen, horizon)
             drawn = drawing.arrows(ax, field, world, method, goals=[goal], asked=unseen, every=2)
         report.see("gcsl-same-walks", trained.gcsl_same, experiment, unseen)
-    drawing.legend(figure, drawn, axes.flat, failed=True)
+    drawing.legend(figure, drawn, axes.flat)
     report.save(figure, "unseen-goals.png")
 
 
@@ -117,5 +123,5 @@ def _several_goals(
         ):
             drawn = drawing.arrows(ax, field, world, title, goals=goals[1:], asked=asked, every=2)
         report.see("gcsl-same-walks", found.gcsl_same, experiment, asked)
-    drawing.legend(figure, drawn, axes.flat, failed=True)
+    drawing.legend(figure, drawn, axes.flat)
     report.save(figure, "fields.png")
