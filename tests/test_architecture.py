@@ -44,6 +44,8 @@ LAYERS = [
     "merlin.loop",
     "merlin.training",
     "merlin.figures",
+    "merlin.video",
+    "merlin.toys",
     "merlin.bench",
     "merlin.report",
     "merlin.export",

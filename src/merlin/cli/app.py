@@ -22,6 +22,7 @@ from merlin.cli.info import Info
 from merlin.cli.play import Play
 from merlin.cli.report import Report
 from merlin.cli.tasks import Tasks
+from merlin.cli.toy import Toy
 from merlin.cli.train import Train
 from merlin.errors import MerlinError
 
@@ -35,8 +36,9 @@ COMMANDS: dict[str, type] = {
     "expert": Expert,
     "bench": Bench,
     "report": Report,
-    "export": Export,
+    "toy": Toy,
     "play": Play,
+    "export": Export,
 }
 
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.

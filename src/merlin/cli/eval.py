@@ -19,6 +19,7 @@ class Eval:
 
       merlin eval runs/rooms --episodes 1000
       merlin eval runs/rooms --horizon 1 5 10 20 50
+      merlin eval runs/rooms --video rooms.mp4 --video-episodes 9
     """
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -33,13 +34,22 @@ class Eval:
     """Which policies: final, or best (chosen by evaluations during training)."""
     task: str | None = None
     """Another task of the same dimensions to evaluate in."""
+    video: Path | None = None
+    """Film the first seed's first episodes into this .mp4 or .gif."""
+    video_episodes: int = 4
+    """How many episodes the film shows side by side."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
         from merlin.evaluation import evaluate, summarise
         from merlin.runs import load_run
+        from merlin.video import check_video, save_video
 
+        if self.video is not None:
+            check_video(self.video, self.video_episodes)
+            if len(self.horizon) > 1:
+                raise MerlinError("--video: shows one horizon; give one --horizon, or none.")
         run = load_run(self.run, self.checkpoint)
         task = self.task or run.config["task"]
         if task is None:
@@ -71,6 +81,18 @@ class Eval:
             rows = [(f"horizon {row['horizon']}", row) for row in sweep]
             title = "{algo} on {task}, {updates} updates, {seeds} seed(s), {checkpoint} policy"
             console().print(scores(title.format(**about), rows))
+        if self.video is not None:
+            save_video(
+                self.video,
+                run.policy,
+                task,
+                episodes=self.video_episodes,
+                horizon=self.horizon[0] if self.horizon else None,
+                temperature=self.temperature,
+            )
+            about["video"] = str(self.video)
+            if not self.json:
+                console().print(f"film: {self.video}")
         if len(sweep) == 1:
             return {**about, **sweep[0]}
         return {**about, "episodes": self.episodes, "sweep": sweep}
