@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -15,7 +16,8 @@ from merlin.figures import BLUE, GREEN, GREY, INK, RED
 from merlin.toys.experiments import GRID, Field
 from merlin.toys.world import BOUND, Point, World
 
-ERROR = LinearSegmentedColormap.from_list("error", [BLUE, "#e0b040", RED])
+ERROR = LinearSegmentedColormap.from_list("error", [BLUE, "#4ab3b8", "#e9bd3f", "#e07b39", RED])
+TIME = LinearSegmentedColormap.from_list("time", ["#1c4f8f", "#5a94d4", "#c9ddf2"])
 FAILED = "#f6d5d2"
 WALKS = 60
 """As many walks as can be told apart."""
@@ -38,13 +40,18 @@ def cross(axes: Axes, goal: Point, colour: str) -> None:
         axes.plot(*goal, "x", color=shade, markersize=9, markeredgewidth=width, zorder=5)
 
 
-def walks(axes: Axes, data: Dataset, world: World, goals: Sequence[Point], title: str) -> None:
-    """Forward diffusion: walks that start at goals, fading with distance in time."""
-    floor(axes, world, title)
-    for index in range(min(WALKS, len(data))):
-        path = data.episode(index).observations[::-1]
-        axes.plot(*path.T, "-", color=BLUE, lw=0.6, alpha=0.35, zorder=1)
-        axes.plot(*path[-1], ".", color=BLUE, markersize=4, zorder=2)
+def walks(axes: Axes, data: Dataset, world: World, goals: Sequence[Point]) -> None:
+    """Forward diffusion: walks that start at goals, paler with every step; dots where they end."""
+    shown = min(WALKS, len(data))
+    start = "the goal" if len(goals) == 1 else f"{len(goals)} goals"
+    floor(axes, world, f"forward diffusion from {start}\n{shown} of {len(data)} walks")
+    paths = np.stack([data.episode(index).observations[::-1] for index in range(shown)])
+    steps = np.stack([paths[:, :-1], paths[:, 1:]], axis=2)  # walk, step, end, axis
+    # Early steps last, so that they are not buried under what came later.
+    steps = steps[:, ::-1].swapaxes(0, 1).reshape(-1, 2, 2)
+    time = np.repeat(np.linspace(1, 0, paths.shape[1] - 1), shown)
+    axes.add_collection(LineCollection(list(steps), colors=TIME(time), linewidths=0.6, zorder=1))
+    axes.plot(*paths[:, -1].T, ".", color=BLUE, markersize=4, zorder=2)
     for goal in goals:
         cross(axes, goal, RED)
 

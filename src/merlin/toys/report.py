@@ -66,7 +66,7 @@ def _one_goal(report: Report, experiment: Experiment, trained: Trained) -> None:
     goal, world = np.asarray(experiment.goals[0]), experiment.world
     told = experiment.horizon
     figure, axes = drawing.panels(1, 3, "Walking away from a goal, and the way back")
-    drawing.walks(axes[0, 0], trained.data, world, [goal], "forward diffusion\nfrom the goal")
+    drawing.walks(axes[0, 0], trained.data, world, [goal])
     fields = {
         f"Merlin, horizon {told}": report.see("merlin", trained.merlin, experiment, goal, told),
         "GCSL": report.see("gcsl", trained.gcsl, experiment, goal),
@@ -110,8 +110,7 @@ def _several_goals(
     for column, (experiment, found) in enumerate(zip(experiments, trained, strict=True)):
         goals = [np.asarray(goal) for goal in experiment.goals]
         asked, world = goals[0], experiment.world
-        title = f"forward diffusion\nfrom {len(goals)} goals"
-        drawing.walks(axes[0, column], found.data, world, goals, title)
+        drawing.walks(axes[0, column], found.data, world, goals)
         told = experiment.horizon
         for ax, title, field in (
             (
