@@ -15,33 +15,40 @@ import safetensors.numpy
 import merlin
 import merlin.runtime
 from merlin import export
-from merlin.learners import Merlin
+from merlin.learners import GCSL, LEARNERS, Merlin
+from merlin.learners.merlin import GaussianPolicy
+from merlin.learners.policies import DeterministicPolicy
 from merlin.runs import load_policy, save_policy
 from merlin.types import Moments, Spec
 
 TASKS = list(merlin.TASKS.values())
 
 
-def moments(rng, size):
-    """Some dimensions far from zero, some that hardly move."""
-    mean = 3 * rng.standard_normal(size)
-    return Moments(mean.astype(np.float32), rng.uniform(0.0, 2.0, size).astype(np.float32))
+def write_policy(path, task, learner, rng):
+    """A policy of a task's shapes with random arrays; its bounds are not symmetric."""
 
+    def fill(where, leaf):
+        name = jax.tree_util.keystr(where)
+        if name.endswith("scale"):
+            return rng.uniform(0.5, 3.0, leaf.shape).astype(leaf.dtype)
+        # A layer as wide as these keeps the size of what goes through it.
+        spread = np.sqrt(2 / leaf.shape[0]) if leaf.ndim > 1 else 1.0
+        return (spread * rng.standard_normal(leaf.shape)).astype(leaf.dtype)
 
-def write_policy(path, task, horizon, rng, hidden=(256, 256, 256)):
-    """An untrained policy of a task's shapes, with bounds that are not symmetric."""
-    low = rng.uniform(-2.0, -0.5, task.action_dim).astype(np.float32)
-    learner = Merlin(horizon=horizon, hidden=hidden)
+    blank = np.zeros(task.action_dim, np.float32)
+    nothing = lambda size: Moments(np.zeros(size, np.float32), np.ones(size, np.float32))  # noqa: E731
     spec = Spec(
         observation_shape=(task.observation_dim,),
-        action_low=low,
-        action_high=low + rng.uniform(1.0, 3.0, task.action_dim).astype(np.float32),
+        action_low=blank,
+        action_high=blank,
         goal_dim=task.goal_dim,
         max_horizon=task.episode_steps,
-        observation_moments=moments(rng, task.observation_dim),
-        goal_moments=moments(rng, task.goal_dim),
+        observation_moments=nothing(task.observation_dim),
+        goal_moments=nothing(task.goal_dim),
+        tolerance=0.1,
     )
-    policy = learner.policy(learner.init(jax.random.key(1), spec))
+    shapes = jax.eval_shape(lambda key: learner.policy(learner.init(key, spec)), jax.random.key(0))
+    policy = jax.tree_util.tree_map_with_path(fill, shapes)
     save_policy(path, policy, learner, spec, {"task": task.name})
     return policy
 
@@ -56,63 +63,63 @@ def inputs(policy, rng, count):
     return observations, goals, rng.integers(1, 51, count).astype(np.float32)
 
 
-@pytest.mark.parametrize("horizon", [20, None])
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_numpy_and_onnx_act_as_jax_does(task, horizon, tmp_path, rng):
-    path = tmp_path / "policy.safetensors"
-    policy = write_policy(path, task, horizon, rng)
-    fast = merlin.runtime.load(path)
+def session(content):
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(export.build(merlin.runtime.read(path)), options)
-    observations, goals, horizons = inputs(policy, rng, 200)
-    told = None if horizon is None else horizons
-    axes = (0, 0, None if told is None else 0)
-    means, stds = jax.vmap(policy.distribution, axes)(observations, goals, told)
+    options.log_severity_level = 3  # it would warn that the horizon has a default
+    return onnxruntime.InferenceSession(content, options)
+
+
+def check_agreement(path, policy, rng, count=100):
+    """JAX, NumPy and ONNX Runtime say the same: mean, spread, with any horizon and their own."""
+    fast, graph = merlin.runtime.load(path), session(export.build(merlin.runtime.read(path)))
+    observations, goals, horizons = inputs(policy, rng, count)
     rows = {"observation": observations, "goal": goals}
-    answer = session.run(["action", "std"], rows if told is None else rows | {"horizon": told})
-    np.testing.assert_allclose(answer[0], means, atol=1e-5)
-    np.testing.assert_allclose(answer[1], stds, rtol=1e-5, atol=1e-5)
-    for observation, goal, h, mean in zip(observations, goals, horizons, means, strict=True):
-        action = fast({"observation": observation, "desired_goal": goal}, h)
-        assert action.dtype == np.float32
-        np.testing.assert_allclose(action, mean, atol=1e-5)
-    # Left out, the horizon is the policy's own: for a whole batch, too.
-    own = jax.vmap(policy)(observations, goals)
-    np.testing.assert_allclose(session.run(["action"], rows)[0], own, atol=1e-5)
-    for observation, goal, mean in zip(observations[:9], goals, own, strict=False):
-        action = fast({"observation": observation, "desired_goal": goal})
-        np.testing.assert_allclose(action, mean, atol=1e-5)
+    act = jax.jit(jax.vmap(policy, (0, 0, 0)))
+    own = np.full(count, 0 if policy.horizon is None else policy.horizon, np.float32)
+    for told, asked in ((None, own), (horizons, horizons)):
+        wanted = act(observations, goals, asked)
+        with_horizon = {} if told is None or policy.horizon is None else {"horizon": told}
+        np.testing.assert_allclose(graph.run(["action"], rows | with_horizon)[0], wanted, atol=1e-5)
+        for index, action in enumerate(wanted):
+            seen = {"observation": observations[index], "desired_goal": goals[index]}
+            found = fast(seen, None if told is None else told[index])
+            assert found.dtype == np.float32
+            np.testing.assert_allclose(found, action, atol=1e-5)
+    outputs = [output.name for output in graph.get_outputs()]
+    if isinstance(policy, GaussianPolicy):
+        _, std = jax.jit(jax.vmap(policy.distribution))(observations, goals, own)
+        np.testing.assert_allclose(graph.run(["std"], rows)[0], std, rtol=1e-5, atol=1e-5)
+        assert outputs == ["action", "std"]
+    else:
+        assert outputs == ["action"]
 
 
-def test_a_policy_without_spread_runs_too(tmp_path, rng):
-    task = merlin.TASKS["FetchPush"]
-    path = tmp_path / "policy.safetensors"
-    policy = write_policy(path, task, 20, rng, hidden=(32, 32))
-    arrays = safetensors.numpy.load_file(path)
-    with safetensors.safe_open(path, framework="numpy") as file:
-        about = file.metadata()
-    for part in ("weight", "bias"):
-        name = f"net.layers.2.{part}"
-        arrays[name] = np.ascontiguousarray(arrays[name][..., : task.action_dim])
-    safetensors.numpy.save_file(arrays, path, metadata=about)
-    weights = merlin.runtime.read(path)
-    assert not weights.gaussian
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(export.build(weights), options)
-    assert [output.name for output in session.get_outputs()] == ["action"]
-    for observation, goal, _ in zip(*inputs(policy, rng, 10), strict=True):
-        wanted = policy(observation, goal)
-        action = merlin.runtime.Policy(weights)({"observation": observation, "desired_goal": goal})
-        np.testing.assert_allclose(action, wanted, atol=1e-5)
-        rows = {"observation": observation[None], "goal": goal[None]}
-        np.testing.assert_allclose(session.run(None, rows)[0][0], wanted, atol=1e-5)
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_numpy_and_onnx_act_as_jax_does(task, tmp_path, rng):
+    policy = write_policy(tmp_path / "policy", task, Merlin(horizon=20), rng)
+    check_agreement(tmp_path / "policy", policy, rng)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_method_runs_or_says_that_it_does_not(name, tmp_path, rng):
+    path = tmp_path / "policy"
+    policy = write_policy(path, merlin.TASKS["FetchPush"], LEARNERS[name](), rng)
+    if isinstance(policy, GaussianPolicy | DeterministicPolicy):
+        return check_agreement(path, policy, rng, count=20)
+    words = f"a policy of {name} is more than one feed-forward network.*merlin.load_run"
+    with pytest.raises(merlin.MerlinError, match=words):
+        merlin.runtime.load(path)
+
+
+@pytest.mark.parametrize("learner", [Merlin(horizon=None), GCSL(horizon=5)])
+def test_with_and_without_a_horizon(learner, tmp_path, rng):
+    policy = write_policy(tmp_path / "policy", merlin.TASKS["Reacher"], learner, rng)
+    check_agreement(tmp_path / "policy", policy, rng, count=20)
 
 
 def test_an_action_is_not_overwritten_by_the_next(tmp_path, rng):
     path = tmp_path / "policy.safetensors"
-    write_policy(path, merlin.TASKS["PointReach"], 1, rng, hidden=(8,))
+    write_policy(path, merlin.TASKS["PointReach"], Merlin(hidden=(8,)), rng)
     policy = merlin.runtime.load(path)
     first = policy({"observation": [0.0, 0.0], "desired_goal": [1.0, 1.0]})
     kept = first.copy()
@@ -206,7 +213,7 @@ def test_bad_requests_for_an_export(
 
 def test_files_that_the_runtime_cannot_run(tmp_path, rng):
     path = tmp_path / "policy.safetensors"
-    write_policy(path, merlin.TASKS["PointReach"], 1, rng, hidden=(8,))
+    write_policy(path, merlin.TASKS["PointReach"], Merlin(hidden=(8,)), rng)
     arrays = safetensors.numpy.load_file(path)
     with safetensors.safe_open(path, framework="numpy") as file:
         about = file.metadata()
@@ -228,7 +235,7 @@ def test_files_that_the_runtime_cannot_run(tmp_path, rng):
 
 def test_an_observation_that_does_not_fit(tmp_path, rng):
     path = tmp_path / "policy.safetensors"
-    write_policy(path, merlin.TASKS["PointReach"], 1, rng, hidden=(8,))
+    write_policy(path, merlin.TASKS["PointReach"], Merlin(hidden=(8,)), rng)
     policy = merlin.runtime.load(path)
     with pytest.raises(merlin.MerlinError, match=r"\(3,\) and \(2,\).*2 and 2 numbers"):
         policy({"observation": np.zeros(3), "desired_goal": np.zeros(2)})

@@ -252,16 +252,16 @@ def test_the_librarys_sampler_shows_a_learner_these_probabilities():
     rng = np.random.default_rng(0)
     following = np.array([[1, 2], [2, 0], [0, 1]])  # (state, action) to state
     behaviour = np.array([[0.8, 0.2], [0.5, 0.5], [0.3, 0.7]])
-    states, actions = [rng.integers(3, size=20_000)], []
+    states, actions = [rng.integers(3, size=10_000)], []
     for _ in range(5):
-        actions.append((rng.uniform(size=20_000) > behaviour[states[-1], 0]).astype(int))
+        actions.append((rng.uniform(size=10_000) > behaviour[states[-1], 0]).astype(int))
         states.append(following[states[-1], actions[-1]])
     path, taken = np.stack(states, 1), np.stack(actions, 1)
     data = Dataset.from_episodes(
         Episode(p[:, None], a[:, None] * 2.0 - 1.0, p[:, None])
         for p, a in zip(path, taken, strict=True)
     )
-    batch = Relabel().sample(data.on_device(), jax.random.key(0), 200_000)
+    batch = Relabel().sample(data.on_device(), jax.random.key(0), 100_000)
     seen, goal, horizon = (
         np.asarray(x).astype(int).ravel() for x in (batch.observation, batch.goal, batch.horizon)
     )

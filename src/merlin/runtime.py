@@ -61,7 +61,11 @@ def load(path: str | Path, *, seed: int | None = None, checkpoint: str = "final"
     """The policy in a file, or in a run folder: of its first seed and of the end of training,
     unless told otherwise."""
     path = Path(path)
-    return Policy(read(policy_file(path, seed, checkpoint) if path.is_dir() else path))
+    if path.is_dir():
+        path = policy_file(path, seed, checkpoint)
+    elif seed is not None or checkpoint != "final":
+        raise MerlinError(f"{path}: is no run folder, in which a seed or checkpoint can be chosen.")
+    return Policy(read(path))
 
 
 def read(path: Path) -> Weights:
@@ -70,53 +74,65 @@ def read(path: Path) -> Weights:
         about = metadata(file, path)
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     try:
-        method, settings = about["algo"], about["settings"]
-        shape, goals, actions = about["observation_shape"], about["goal_dim"], about["action_dim"]
+        method, settings, shape = about["algo"], about["settings"], about["observation_shape"]
+        goals, actions = about["goal_dim"], about["action_dim"]
         max_period = float(about["max_horizon"])
     except KeyError as error:
         raise MerlinError(f"{path}: lacks {error}, so it is not a policy; train anew.") from None
     if len(shape) != 1:
-        raise MerlinError(f"{path}: sees images, which the NumPy runtime does not run.")
-    normalisers = {
-        f"{kind}_normaliser.{part}": (size,)
-        for kind, size in (("observation", shape[0]), ("goal", goals))
-        for part in ("mean", "scale")
-    }
-    bounds = {"action_centre": (actions,), "action_scale": (actions,)}
-    depth = sum(name.startswith("net.layers.") for name in arrays) // 2
-    names = [f"net.layers.{i}.{part}" for i in range(depth) for part in ("weight", "bias")]
-    if depth < 2 or set(arrays) != {*normalisers, *bounds, *names}:
         raise MerlinError(
-            f"{path}: a policy of {method} is more than one feed-forward network; "
+            f"{path}: sees images, and only policies of vectors run without JAX; "
             "act with it through merlin.load_run."
         )
-    layers = tuple(
-        Layer(arrays[w], arrays[b]) for w, b in zip(names[::2], names[1::2], strict=True)
-    )
-    sizes = [layer.weight.shape for layer in layers]
-    embedded = sizes[0][0] - shape[0] - goals if len(sizes[0]) == 2 else -1
-    horizon = settings.get("horizon") if embedded else None
-    fits = (
-        all(arrays[name].shape == size for name, size in (normalisers | bounds).items())
-        and all(len(s) == 2 and (s[1],) == x.bias.shape for s, x in zip(sizes, layers, strict=True))
-        and all(a[1] == b[0] for a, b in itertools.pairwise(sizes))
-        and sizes[-1][1] in (actions, 2 * actions)
-        and (embedded == 0 or (embedded == HORIZON_DIM and horizon is not None))
-        and all(array.dtype == np.float32 for array in arrays.values())
-    )
-    if not fits:
-        raise MerlinError(f"{path}: the sizes of its arrays do not fit together; train anew.")
-    return Weights(
-        observation_mean=arrays["observation_normaliser.mean"],
-        observation_scale=arrays["observation_normaliser.scale"],
-        goal_mean=arrays["goal_normaliser.mean"],
-        goal_scale=arrays["goal_normaliser.scale"],
+    depth = sum(name.startswith("net.layers.") for name in arrays) // 2
+    names = [(f"net.layers.{i}.weight", f"net.layers.{i}.bias") for i in range(depth)]
+    if depth < 2 or set(arrays) != {*_VECTORS, *itertools.chain(*names)}:
+        raise MerlinError(
+            f"{path}: a policy of {method} is more than one feed-forward network, and only such "
+            "run without JAX; act with it through merlin.load_run."
+        )
+    layers = tuple(Layer(arrays[weight], arrays[bias]) for weight, bias in names)
+    weights = Weights(
+        **{field: arrays[name] for name, field in _VECTORS.items()},
         layers=layers,
-        action_centre=arrays["action_centre"],
-        action_scale=arrays["action_scale"],
-        horizon=horizon,
+        horizon=settings.get("horizon") if len(layers[0].weight) > shape[0] + goals else None,
         max_period=max_period,
         about=about,
+    )
+    if not _fit(weights, shape[0], goals, actions):
+        raise MerlinError(f"{path}: the sizes of its arrays do not fit together; train anew.")
+    return weights
+
+
+_VECTORS = {
+    "observation_normaliser.mean": "observation_mean",
+    "observation_normaliser.scale": "observation_scale",
+    "goal_normaliser.mean": "goal_mean",
+    "goal_normaliser.scale": "goal_scale",
+    "action_centre": "action_centre",
+    "action_scale": "action_scale",
+}
+"""Names in a policy file, beside those of layers, and what they are called here."""
+
+
+def _fit(weights: Weights, states: int, goals: int, actions: int) -> bool:
+    """Whether all arrays have the sizes that they must have."""
+    vectors = [
+        *((array, states) for array in (weights.observation_mean, weights.observation_scale)),
+        *((array, goals) for array in (weights.goal_mean, weights.goal_scale)),
+        *((array, actions) for array in (weights.action_centre, weights.action_scale)),
+    ]
+    arrays = [*(array for array, _ in vectors), *itertools.chain(*weights.layers)]
+    inputs = states + goals + (0 if weights.horizon is None else HORIZON_DIM)
+    widths = [inputs, *(layer.bias.size for layer in weights.layers)]
+    return (
+        all(array.dtype == np.float32 for array in arrays)
+        and all(array.shape == (size,) for array, size in vectors)
+        and all(
+            layer.weight.shape == sizes and layer.bias.shape == sizes[1:]
+            for layer, sizes in zip(weights.layers, itertools.pairwise(widths), strict=True)
+        )
+        and widths[-1] in (actions, 2 * actions)
     )
 
 

@@ -28,8 +28,9 @@ class Eval:
     """Episodes per seed; the same ones for every policy."""
     horizon: tuple[int, ...] = ()
     """Horizon that the policy is told; several for a sweep. Its own unless given."""
-    temperature: float = 0.0
-    """0 acts on the mean; otherwise sample with so many times the policy's deviation."""
+    temperature: float | None = None
+    """0 acts on the mean; otherwise sample with so many times the policy's deviation. Its own
+    unless given: 0, but for methods that only ever sample."""
     checkpoint: str = "final"
     """Which policies: final, or best (chosen by evaluations during training)."""
     task: str | None = None
@@ -75,7 +76,9 @@ class Eval:
             "checkpoint": self.checkpoint,
             "updates": run.config["updates"],
             "seeds": len(run.policies),
-            "temperature": self.temperature,
+            "temperature": getattr(run.policy, "temperature", 0.0)
+            if self.temperature is None
+            else self.temperature,
         }
         if not self.json:
             rows = [(f"horizon {row['horizon']}", row) for row in sweep]

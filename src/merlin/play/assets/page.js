@@ -24,15 +24,21 @@ function select(index) {
     element.hidden = element.dataset.for !== scene.kind;
   }
   $("task").textContent = policy.task;
-  $("about").textContent = policy.arena
-    ? "Place the goal and watch where the trained policy goes. An arrow is its mean action at that place, the spot around its tip one standard deviation."
-    : `Recorded evaluation episodes of the trained policy, ${policy.recorded.summary}.`;
+  $("about").textContent = policy.arena ? aboutLive(policy) : aboutRecorded(policy);
   scene.usePolicy(policy);
   $("policies").querySelectorAll("input")[current].checked = true;
   if (policy.arena) describeHorizon(policy);
   else listEpisodes();
+  $("spread").disabled = !policy.gaussian;
   refresh();
 }
+
+const aboutLive = ({ gaussian }) =>
+  "Place the goal and watch where the trained policy goes. An arrow is its " +
+  (gaussian ? "mean action at that place, the spot around its tip one standard deviation." : "action at that place.");
+
+const aboutRecorded = ({ recorded }) =>
+  `Recorded evaluation episodes of the trained policy, ${recorded.summary}.`;
 
 function describeHorizon(policy) {
   const told = policy.horizon !== null;

@@ -40,7 +40,7 @@ function makePolicy(carried) {
     return { mean, std };
   }
 
-  return { ...carried, distribution };
+  return { ...carried, gaussian, distribution };
 }
 
 function normalise(x, { mean, scale }) {
