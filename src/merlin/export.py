@@ -20,8 +20,11 @@ from merlin.runtime import CLIP, HORIZON_DIM, MIN_STD, Layer, Weights, frequenci
 OPSET, IR_VERSION = 17, 10
 """Old enough for the runtimes on robots, new enough for all that is used here."""
 SAMPLES = 1000
-TOLERANCE = 1e-5
-"""Of an action, or of its bounds where these are wider than one: so far float32 reaches."""
+FAR = np.arange(SAMPLES) % 2 == 0
+"""Every other sample lies beyond what the normaliser lets through."""
+TOLERANCE = np.where(FAR, 1e-4, 1e-5)
+"""Of an action, or of its bounds where these are wider than one. Where no data has been, networks
+are steep, and float32 rounds by more."""
 
 
 def export(
@@ -99,7 +102,7 @@ def build(weights: Weights) -> bytes:
 
 
 def verify(content: bytes, weights: Weights, policy: Any) -> float:
-    """The largest difference to the JAX policy over random inputs; refuses more than 1e-5."""
+    """The largest difference to the JAX policy over random inputs; refuses what is no rounding."""
     runtime = _require("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # it would warn that the horizon has a default, as it should
@@ -108,22 +111,21 @@ def verify(content: bytes, weights: Weights, policy: Any) -> float:
     observation = _samples(rng, weights.observation_mean, weights.observation_scale)
     goal = _samples(rng, weights.goal_mean, weights.goal_scale)
     inputs = {"observation": observation, "goal": goal}
-    differences = []
+    unit = np.maximum(weights.action_scale, 1.0)
+    largest = np.zeros(SAMPLES)
     for horizon in (None, rng.integers(1, int(weights.max_period) + 1, SAMPLES)):
         if horizon is not None and weights.horizon is None:
             continue
         told = None if horizon is None else horizon.astype(np.float32)
         wanted = jax.vmap(policy, (0, 0, None if told is None else 0))(observation, goal, told)
         (action,) = session.run(["action"], inputs | ({} if told is None else {"horizon": told}))
-        unit = np.maximum(weights.action_scale, 1.0)
-        differences.append((np.abs(action - np.asarray(wanted)) / unit).max())
-    largest = float(max(differences))
-    if not largest <= TOLERANCE:
+        largest = np.maximum(largest, (np.abs(action - np.asarray(wanted)) / unit).max(axis=1))
+    if not (largest <= TOLERANCE).all():
         raise MerlinError(
-            f"the ONNX policy differs from the JAX policy by {largest:.1e}, more than {TOLERANCE}; "
-            "nothing was written. Please report this."
+            f"the ONNX policy differs from the JAX policy by {largest.max():.1e}, more than float32 "
+            "explains; nothing was written. Please report this."
         )
-    return largest
+    return float(largest.max())
 
 
 class Value(NamedTuple):
@@ -224,8 +226,8 @@ def _outputs(weights: Weights) -> list[str]:
 
 
 def _samples(rng: np.random.Generator, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Inputs as they occur, and every other row far beyond what the normaliser lets through."""
-    spread = np.where(np.arange(SAMPLES) % 2, 1.0, 2 * CLIP)[:, None]
+    """Inputs as they occur, and those that are far outside."""
+    spread = np.where(FAR, 2 * CLIP, 1.0)[:, None]
     return (mean + spread * rng.standard_normal((SAMPLES, len(mean))) / scale).astype(np.float32)
 
 
