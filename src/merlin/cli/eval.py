@@ -81,7 +81,7 @@ class Eval:
             else self.temperature,
         }
         if not self.json:
-            rows = [(f"horizon {row['horizon']}", row) for row in sweep]
+            rows = [(_told(row["horizon"]), row) for row in sweep]
             title = "{algo} on {task}, {updates} updates, {seeds} seed(s), {checkpoint} policy"
             console().print(scores(title.format(**about), rows))
         if self.video is not None:
@@ -99,3 +99,7 @@ class Eval:
         if len(sweep) == 1:
             return {**about, **sweep[0]}
         return {**about, "episodes": self.episodes, "sweep": sweep}
+
+
+def _told(horizon: int | None) -> str:
+    return "no horizon" if horizon is None else f"horizon {horizon}"

@@ -72,7 +72,10 @@ function makeLive(canvas, onChange) {
   function computeField(count) {
     const ticks = Array.from({ length: count }, (_, i) => arena.bound * ((2 * i + 1) / count - 1));
     const places = ticks.flatMap((y) => ticks.map((x) => [x, y])).filter(arena.isFree);
-    return places.map((place) => ({ place, ...act(place, world.goal) }));
+    const found = places.map((place) => ({ place, ...act(place, world.goal) }));
+    // Timid policies are drawn larger: the longest arrow, or the widest spot, fills its cell.
+    const largest = Math.max(...found.flatMap(({ mean, std }) => [Math.hypot(...mean) / Math.SQRT2, ...(std ?? [])]));
+    return Object.assign(found, { count, zoom: 1 / Math.max(largest, 0.25) });
   }
 
   function scale() {
@@ -97,7 +100,7 @@ function makeLive(canvas, onChange) {
     const { unit, toScreen } = scale();
     const count = width < 420 ? 13 : 17;
     if ((options.arrows || options.spread) && field?.count !== count) {
-      field = Object.assign(computeField(count), { count });
+      field = computeField(count);
     }
     drawFloor(context, colour, unit, toScreen);
     disc(context, toScreen(world.goal), arena.tolerance * unit, {
@@ -136,7 +139,7 @@ function makeLive(canvas, onChange) {
 
   function drawField(context, colour, unit, toScreen, count) {
     const cell = (2 * arena.bound * unit) / count;
-    const length = 0.46 * cell;
+    const length = 0.46 * cell * field.zoom;
     const line = Math.max(1.1, cell / 24);
     for (const { place, mean, std } of field) {
       const from = toScreen(place);

@@ -21,6 +21,7 @@ function makeReplay(holder, onChange) {
     const figure = document.createElement("figure");
     const canvas = document.createElement("canvas");
     const caption = document.createElement("figcaption");
+    canvas.classList.toggle("wide", !view.plane);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${view.title}: the way of the recorded episode and its goal`);
     caption.textContent = view.title;
