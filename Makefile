@@ -13,7 +13,7 @@ test: .venv/.installed-dev
 slow: .venv/.installed-dev
 	$(BIN)/pytest -m slow
 
-bench: .venv/.installed
+bench: .venv/.installed-bench
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/evaluation.py
@@ -21,6 +21,7 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/grid.py
 	$(BIN)/python benchmarks/walls.py
 	$(BIN)/python benchmarks/reverse_models.py
+	$(BIN)/python benchmarks/runtime.py
 
 bench-stitching: .venv/.installed-dev
 	$(BIN)/python benchmarks/stitching.py
@@ -49,4 +50,8 @@ clean:
 
 .venv/.installed-dev: .venv/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
+	touch $@
+
+.venv/.installed-bench: .venv/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[export,bench]"
 	touch $@

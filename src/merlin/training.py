@@ -13,27 +13,20 @@ import numpy as np
 import merlin
 from merlin.augment import Augmentation
 from merlin.augment.base import Phi
-from merlin.checkpoint import read_metadata
 from merlin.data import Dataset, load, native
 from merlin.data.dataset import validate
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import Evaluation, summarise
 from merlin.files import write_json
+from merlin.folders import FORMAT, SCHEMA, read_config
 from merlin.learners import Learner, Policy
 from merlin.loop import Group, Schedule, Sources, mixed_sizes
 from merlin.methods import augmentation_name, method_name
-from merlin.runs import (
-    FORMAT,
-    SCHEMA,
-    Run,
-    read_config,
-    restore_augmentation,
-    restore_learner,
-    settings_of,
-)
+from merlin.runs import Run, restore_augmentation, restore_learner, settings_of
 from merlin.tasks.batch import make_batch
 from merlin.tasks.registry import Task, find
+from merlin.tensors import read_metadata
 
 
 def train(
