@@ -113,7 +113,7 @@ def legend(figure: Figure, drawn: Quiver, axes: Sequence[Axes], *, red: bool = T
     )
     bar.ax.set_yticklabels(["0°", "30°", "60°", "≥ 90°"], fontsize=8)
     bar.set_label("angle between action and shortest way", fontsize=8)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     mark = {"marker": "x", "linestyle": "", "markersize": 7, "markeredgewidth": 2.2}
     handles = [
         Line2D([], [], color=RED, label="goal of the walks", **mark),  # type: ignore[arg-type]
