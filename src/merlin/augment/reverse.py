@@ -149,8 +149,11 @@ class Rollouts:
         )
         report = {"policy_loss": proposer_loss, "dynamics_loss": dynamics_loss}
         if held:
-            explained = self.explained(dynamics, data, np.sort(order[:held]))
-            report["explained_variance"] = float(explained.mean())
+            explained, variance = self.explained(dynamics, data, np.sort(order[:held]))
+            # Of all variance together, in the states' own units: a mean over dimensions counts
+            # what hardly moves, like closed fingers, as much as what does.
+            report["explained_variance"] = float(explained @ variance / variance.sum())
+            report["mean_explained_variance"] = float(explained.mean())
             report["least_explained_variance"] = float(explained.min())
         return proposer, dynamics, report
 
@@ -182,8 +185,11 @@ class Rollouts:
 
     def explained(
         self, dynamics: Dynamics, data: Dataset, episodes: Int[np.ndarray, " episodes"]
-    ) -> Float[np.ndarray, " moving"]:
-        """Share of the variance of one-step differences that is predicted, per moving dimension."""
+    ) -> tuple[Float[np.ndarray, " moving"], Float[np.ndarray, " moving"]]:
+        """Variance of one-step differences: the share that is predicted, and how much there is.
+
+        For each dimension that moves.
+        """
         rows = sequences(data, episodes)
         steps = min(int(data.lengths.max()) - 1, WINDOW)
 
@@ -201,7 +207,10 @@ class Rollouts:
         error, total, square = np.sum([np.asarray(s, np.float64) for s in sums], 0) / count
         variance = square - total**2
         moving = variance > 1e-8  # of a deviation of 1: the others never change
-        return 1.0 - error[moving] / variance[moving] if moving.any() else np.ones(1)
+        if not moving.any():
+            return np.ones(1), np.ones(1)
+        unit = np.asarray(dynamics.scales.difference_std, np.float64)[moving]
+        return 1.0 - error[moving] / variance[moving], variance[moving] * unit**2
 
     def roll_out(
         self, data: Dataset, proposer: Proposer, dynamics: Dynamics, *, seed: int, quiet: bool
