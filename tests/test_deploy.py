@@ -18,39 +18,10 @@ from merlin import export
 from merlin.learners import GCSL, LEARNERS, Merlin
 from merlin.learners.merlin import GaussianPolicy
 from merlin.learners.policies import DeterministicPolicy
-from merlin.runs import load_policy, save_policy
-from merlin.types import Moments, Spec
+from merlin.runs import load_policy
+from policy_files import write_policy
 
 TASKS = list(merlin.TASKS.values())
-
-
-def write_policy(path, task, learner, rng):
-    """A policy of a task's shapes with random arrays; its bounds are not symmetric."""
-
-    def fill(where, leaf):
-        name = jax.tree_util.keystr(where)
-        if name.endswith("scale"):
-            return rng.uniform(0.5, 1.0, leaf.shape).astype(leaf.dtype)
-        # A layer as wide as these keeps the size of what goes through it.
-        spread = np.sqrt(2 / leaf.shape[0]) if leaf.ndim > 1 else 1.0
-        return (spread * rng.standard_normal(leaf.shape)).astype(leaf.dtype)
-
-    blank = np.zeros(task.action_dim, np.float32)
-    nothing = lambda size: Moments(np.zeros(size, np.float32), np.ones(size, np.float32))  # noqa: E731
-    spec = Spec(
-        observation_shape=(task.observation_dim,),
-        action_low=blank,
-        action_high=blank,
-        goal_dim=task.goal_dim,
-        max_horizon=task.episode_steps,
-        observation_moments=nothing(task.observation_dim),
-        goal_moments=nothing(task.goal_dim),
-        tolerance=0.1,
-    )
-    shapes = jax.eval_shape(lambda key: learner.policy(learner.init(key, spec)), jax.random.key(0))
-    policy = jax.tree_util.tree_map_with_path(fill, shapes)
-    save_policy(path, policy, learner, spec, {"task": task.name})
-    return policy
 
 
 def inputs(policy, rng, count):

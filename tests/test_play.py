@@ -10,30 +10,28 @@ import pytest
 
 import merlin
 from browsers import open_in, requests
-from merlin.learners import Merlin
+from merlin.learners import GCSL, Merlin
 from merlin.play import write_page
 from merlin.play.exhibits import recorded
 from merlin.runs import load_policy
 from merlin.tasks.point import OPEN, ROOMS
 from merlin.tasks.rollout import Rollout
-
-QUICK = {"eval_every": 10_000, "eval_episodes": 10, "final_episodes": 10, "quiet": True}
+from policy_files import write_run
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Three small runs: one that walks well, one among walls without a horizon, one recorded."""
+    """One run that walks well; and untrained, without a horizon, recorded, without a spread."""
     folder = tmp_path_factory.mktemp("played")
-
-    def train(name, task, updates, episodes, **settings):
-        data = merlin.collect(task, "random", episodes=episodes)
-        learner = Merlin(**settings)
-        merlin.train(learner, data, updates=updates, out=folder / name, **QUICK)
-
-    train("reach", "PointReach", 1500, 300, hidden=(64, 64), batch_size=256)
-    train("rooms", "PointRooms", 20, 20, hidden=(32, 32), batch_size=64, horizon=None)
-    train("Fetch<b>", "FetchReach", 20, 16, hidden=(32, 32), batch_size=64, horizon=1)
-    return [folder / name for name in ("reach", "rooms", "Fetch<b>")]
+    data = merlin.collect("PointReach", "random", episodes=300)
+    learner = Merlin(hidden=(64, 64), batch_size=256)
+    quick = {"eval_every": 10_000, "final_episodes": 10}
+    merlin.train(learner, data, updates=1500, out=folder / "reach", **quick)
+    rng, rooms = np.random.default_rng(0), merlin.TASKS["PointRooms"]
+    write_run(folder / "rooms", rooms, Merlin(hidden=(32, 32), horizon=None), rng)
+    write_run(folder / "Fetch<b>", merlin.TASKS["FetchReach"], Merlin(hidden=(32, 32)), rng)
+    write_run(folder / "gcsl", rooms, GCSL(hidden=(32, 32)), rng)
+    return [folder / name for name in ("reach", "rooms", "Fetch<b>", "gcsl")]
 
 
 @pytest.fixture(scope="module")
@@ -123,19 +121,16 @@ def test_the_page_is_small_and_says_what_it_shows(page, file):
     browser = page()
     assert run(browser, "return document.title") == "PointReach, PointRooms, FetchReach, merlin"
     names = run(browser, "return merlin.policies.map(p => p.name)")
-    assert names == ["reach", "rooms", "Fetch<b>"]
+    assert names == ["reach", "rooms", "Fetch<b>", "gcsl"]
     assert "Fetch<b>" in run(browser, "return document.getElementById('policies').innerText")
 
 
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", [0, 1, 3])
 def test_the_browser_acts_as_python_does(page, runs, index, rng):
     browser = page()
     policy = load_policy(runs[index] / "seed-0" / "policy.safetensors")
     places = rng.uniform(-7, 7, (200, 4)).astype(np.float32)
     horizons = rng.integers(1, 51, 200).astype(np.float32)
-    told = horizons if policy.horizon is not None else None
-    axes = (0, 0, None if told is None else 0)
-    mean, std = jax.vmap(policy.distribution, axes)(places[:, :2], places[:, 2:], told)
     rows = [[*map(float, place), float(h)] for place, h in zip(places, horizons, strict=True)]
     answers = run(
         browser,
@@ -144,8 +139,15 @@ def test_the_browser_acts_as_python_does(page, runs, index, rng):
         rows,
         index,
     )
-    np.testing.assert_allclose([a["mean"] for a in answers], mean, atol=1e-4)
-    np.testing.assert_allclose([a["std"] for a in answers], std, atol=1e-4)
+    means, stds = ([answer[kind] for answer in answers] for kind in ("mean", "std"))
+    if hasattr(policy, "distribution"):
+        mean, std = jax.jit(jax.vmap(policy.distribution))(places[:, :2], places[:, 2:], horizons)
+        np.testing.assert_allclose(stds, std, atol=1e-4)
+    else:
+        mean = jax.jit(jax.vmap(policy))(places[:, :2], places[:, 2:])
+        assert stds == [None] * len(rows)
+        assert "deviation" not in run(browser, "return document.getElementById('about').innerText")
+    np.testing.assert_allclose(means, mean, atol=1e-4)
 
 
 @pytest.mark.parametrize(("index", "arena"), [(0, OPEN), (1, ROOMS)])

@@ -6,9 +6,10 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from merlin.tasks.point import Rectangle
-from merlin.toys import experiments
+from merlin.toys import drawing, experiments
 from merlin.toys.experiments import EXPERIMENTS, ROOMS, Settings, look
 from merlin.toys.world import (
     BOUND,
@@ -32,7 +33,10 @@ def world(request):
 
 @pytest.fixture
 def small(monkeypatch):
-    """The same experiments with hardly any training."""
+    """The same experiments with hardly any training and a coarse grid."""
+    for module in (experiments, drawing):
+        monkeypatch.setattr(module, "GRID", 8)
+    monkeypatch.setattr(experiments, "LIMIT", 5)
     shrunk = {
         name: tuple(dataclasses.replace(part, settings=SMALL) for part in parts)
         for name, parts in EXPERIMENTS.items()
@@ -151,7 +155,8 @@ def test_the_best_policy_is_off_by_nothing_and_arrives():
     assert look(sideways, OPEN, goal).numbers()["angle"] == pytest.approx(90.0, abs=0.05)
     # Straight on is not good enough among walls.
     rooms = look(straight, ROOMS, np.array([5.0, -5.0])).numbers()
-    assert 5 < rooms["angle"] < 30
+    assert 2 < rooms["angle"] < 30
+    assert 0.5 < rooms["reached"] < 0.95
 
 
 def test_both_methods_are_given_as_much(small):
@@ -173,17 +178,37 @@ def test_both_methods_are_given_as_much(small):
         ("multigoal", ["fields.png"], 9),
     ],
 )
-def test_the_command_twice(name, figures, rows, small, tmp_path, call):
-    out = [tmp_path / "one", tmp_path / "two"]
-    printed = json.loads(call("toy", name, "--out", out[0], "--json").out.splitlines()[-1])
-    assert "reached from" in call("toy", name, "--out", out[1]).out
-    assert printed == json.loads((out[0] / "toy.json").read_text())
+def test_the_command(name, figures, rows, small, tmp_path, call):
+    out = tmp_path / "out"
+    printed = json.loads(call("toy", name, "--out", out, "--json").out.splitlines()[-1])
+    assert printed == json.loads((out / "toy.json").read_text())
     assert printed["figures"] == figures
     assert len(printed["rows"]) == rows
     assert {row["method"] for row in printed["rows"]} == {"merlin", "gcsl", "gcsl-same-walks"}
-    assert sorted(p.name for p in out[0].iterdir()) == sorted([*figures, "toy.json"])
+    assert sorted(p.name for p in out.iterdir()) == sorted([*figures, "toy.json"])
+
+
+def test_the_same_seed_gives_the_same_bytes(small, tmp_path, call):
+    out = [tmp_path / "one", tmp_path / "two"]
+    for folder in out:
+        assert "reached from" in call("toy", "multigoal", "--out", folder).out
     for file in out[0].iterdir():
         assert file.read_bytes() == (out[1] / file.name).read_bytes(), file.name
+
+
+def test_shaded_cells_are_those_from_which_the_goal_is_not_reached(small):
+    """Told to go right, one arrives from the left of the goal only."""
+
+    def right(observation, goal, horizon=None, key=None):
+        return jnp.array([1.0, 0.0])
+
+    field = look(right, OPEN, np.array([3.85, 1.25]))
+    axes = Figure().subplots()
+    drawing.arrows(axes, field, OPEN, "", goals=[], asked=np.array([3.85, 1.25]))
+    shaded = np.asarray(axes.images[0].get_array())[..., 3] > 0
+    expected = np.ones((8, 8), bool)
+    expected[4, 3:6] = False  # five steps of one are two cells of two and a half
+    np.testing.assert_array_equal(shaded, expected)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
@@ -73,11 +73,12 @@ def arrows(
     """
     floor(axes, world, f"{title}\n{caption(field)}")
     side = 2 * BOUND / GRID
-    for x, y in field.points[~field.reached]:
-        corner = (x - side / 2, y - side / 2)
-        axes.add_patch(Rectangle(corner, side, side, color=FAILED, lw=0, zorder=0))
-    # A coarser grid takes every so manyth row and column, whatever points the walls leave out.
     cell = np.rint((field.points + BOUND) / side - 0.5).astype(int)
+    failed = np.zeros((GRID, GRID, 4))
+    failed[tuple(cell[~field.reached].T[::-1])] = to_rgba(FAILED)
+    extent = (-BOUND, BOUND, -BOUND, BOUND)
+    axes.imshow(failed, extent=extent, origin="lower", interpolation="nearest", zorder=0)
+    # A coarser grid takes every so manyth row and column, whatever points the walls leave out.
     shown = (cell % every == every // 2).all(axis=1)
     drawn = axes.quiver(
         *field.points[shown].T,
