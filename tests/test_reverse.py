@@ -223,8 +223,8 @@ def test_the_seed_decides():
 
 def test_episodes_of_many_lengths():
     data = drifting((2, 3, 150, 7))
-    how = {"model_epochs": 1, "model_batch": 4, "trajectories": 12, "margin": 50.0, **QUICK}
-    new = Rollouts(**how)(data, seed=0).dataset
+    how = {"model_epochs": 1, "model_batch": 4, "dynamics_batch": 4, "margin": 50.0, **QUICK}
+    new = Rollouts(trajectories=40, **how)(data, seed=0).dataset
     assert set(new.lengths) == {2, 3, 150, 7}
 
 

@@ -18,7 +18,7 @@ class Play:
       merlin play runs/rooms runs/rooms-expert runs/push --out policies.html
     """
 
-    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUNS")]
     """Run folders; the page can switch between them."""
     out: Path
     """The page to write, NAME.html; it must not exist yet."""

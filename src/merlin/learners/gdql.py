@@ -18,6 +18,7 @@ Rewards are recomputed for the relabelled goal: 1 if the step ends within the to
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -86,7 +87,8 @@ class NoiseNet(eqx.Module):
         return self.net(jnp.concatenate([noisy, time, inputs]))
 
 
-Critics = tuple[MLP, MLP]
+Critic = Callable[[Float[Array, " inputs_and_action"]], Float[Array, "1"]]
+Critics = tuple[Critic, Critic]
 
 
 def values(
