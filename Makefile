@@ -8,7 +8,7 @@ demo: .venv/.installed
 	$(BIN)/python examples/demo.py
 
 test: .venv/.installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 slow: .venv/.installed-dev
 	$(BIN)/pytest -m slow

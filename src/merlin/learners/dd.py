@@ -190,7 +190,7 @@ class DecisionDiffuser:
         "small": {
             "window": 8,
             "diffusion_steps": 20,
-            "sampling_steps": 10,
+            "sampling_steps": 20,
             "channels": 32,
             "multipliers": (1, 2, 4),
             "learning_rate": 1e-3,
