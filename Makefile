@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow bench bench-stitching lint format docs clean
+.PHONY: demo test slow bench bench-stitching bench-runtime lint format docs clean
 
 demo: .venv/.installed
 	$(BIN)/python examples/demo.py
@@ -13,7 +13,7 @@ test: .venv/.installed-dev
 slow: .venv/.installed-dev
 	$(BIN)/pytest -m slow
 
-bench: .venv/.installed-bench
+bench: .venv/.installed
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/evaluation.py
@@ -21,10 +21,13 @@ bench: .venv/.installed-bench
 	$(BIN)/python benchmarks/grid.py
 	$(BIN)/python benchmarks/walls.py
 	$(BIN)/python benchmarks/reverse_models.py
-	$(BIN)/python benchmarks/runtime.py
 
 bench-stitching: .venv/.installed-dev
 	$(BIN)/python benchmarks/stitching.py
+
+# Compares with PyTorch, which nothing else here needs.
+bench-runtime: .venv/.installed-bench
+	$(BIN)/python benchmarks/runtime.py
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ import pytest
 
 import merlin
 from browsers import open_in, requests
+from conftest import SCHEDULE, SMALL
 from merlin.learners import GCSL, Merlin
 from merlin.play import write_page
 from merlin.play.exhibits import recorded
@@ -20,13 +21,12 @@ from policy_files import write_run
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(tmp_path_factory, point_data):
     """One run that walks well; and untrained, without a horizon, recorded, without a spread."""
     folder = tmp_path_factory.mktemp("played")
-    data = merlin.collect("PointReach", "random", episodes=300)
-    learner = Merlin(hidden=(64, 64), batch_size=256)
-    quick = {"eval_every": 10_000, "final_episodes": 10}
-    merlin.train(learner, data, updates=1500, out=folder / "reach", **quick)
+    # The learner and the schedule of `run_folder`, but for its length: nothing is compiled anew.
+    schedule = SCHEDULE | {"eval_every": 10_000, "checkpoint_every": 10_000, "log_every": 10_000}
+    merlin.train(Merlin(**SMALL), point_data, updates=2000, out=folder / "reach", **schedule)
     rng, rooms = np.random.default_rng(0), merlin.TASKS["PointRooms"]
     write_run(folder / "rooms", rooms, Merlin(hidden=(32, 32), horizon=None), rng)
     write_run(folder / "Fetch<b>", merlin.TASKS["FetchReach"], Merlin(hidden=(32, 32)), rng)

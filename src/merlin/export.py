@@ -122,8 +122,8 @@ def verify(content: bytes, weights: Weights, policy: Any) -> float:
         largest = np.maximum(largest, (np.abs(action - np.asarray(wanted)) / unit).max(axis=1))
     if not (largest <= TOLERANCE).all():
         raise MerlinError(
-            f"the ONNX policy differs from the JAX policy by {largest.max():.1e}, more than "
-            "float32 explains; nothing was written. Please report this."
+            f"the ONNX policy differs from the JAX policy by {largest.max():.1e}, which rounding "
+            "does not explain; nothing was written. Please report this."
         )
     return float(largest.max())
 

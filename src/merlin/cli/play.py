@@ -18,7 +18,7 @@ class Play:
       merlin play runs/rooms runs/rooms-expert runs/push --out policies.html
     """
 
-    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUNS")]
+    run: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Run folders; the page can switch between them."""
     out: Path
     """The page to write, NAME.html; it must not exist yet."""
@@ -37,7 +37,7 @@ class Play:
         from merlin.play import write_page
 
         result = write_page(
-            self.runs,
+            self.run,
             self.out,
             seed=self.seed,
             checkpoint=self.checkpoint,

@@ -107,10 +107,10 @@ def caption(field: Field) -> str:
     return f"off by {numbers['angle']:.0f}°, reached from {100 * numbers['reached']:.1f} %"
 
 
-def legend(figure: Figure, drawn: Quiver, axes: Sequence[Axes], *, red: bool = True) -> None:
+def legend(figure: Figure, drawn: Quiver, axes: np.ndarray, *, red: bool = True) -> None:
     """What colours mean, once for all panels; `red` if there are red crosses."""
     bar = figure.colorbar(
-        drawn, ax=list(axes), shrink=0.6, aspect=28, pad=0.012, ticks=[0, 30, 60, 90]
+        drawn, ax=list(axes.flat), shrink=0.6, aspect=28, pad=0.012, ticks=[0, 30, 60, 90]
     )
     bar.ax.set_yticklabels(["0°", "30°", "60°", "≥ 90°"], fontsize=8)
     bar.set_label("angle between action and shortest way", fontsize=8)

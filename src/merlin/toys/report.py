@@ -74,7 +74,7 @@ def _one_goal(report: Report, experiment: Experiment, trained: Trained) -> None:
     report.see("gcsl-same-walks", trained.gcsl_same, experiment, goal)
     for ax, (title, field) in zip(axes[0, 1:], fields.items(), strict=True):
         drawn = drawing.arrows(ax, field, world, title, goals=[goal], asked=goal)
-    drawing.legend(figure, drawn, list(axes.flat))
+    drawing.legend(figure, drawn, axes)
     report.save(figure, "fields.png")
 
     figure, axes = drawing.panels(
@@ -86,20 +86,20 @@ def _one_goal(report: Report, experiment: Experiment, trained: Trained) -> None:
         field = report.see("merlin", trained.merlin, experiment, goal, horizon)
         title = f"horizon {horizon}"
         drawn = drawing.arrows(ax, field, world, title, goals=[goal], asked=goal, every=2)
-    drawing.legend(figure, drawn, list(axes.flat), red=False)
+    drawing.legend(figure, drawn, axes, red=False)
     report.save(figure, "horizons.png")
 
     columns = len(experiment.unseen)
     figure, axes = drawing.panels(2, columns, "Goals that no walk started from")
     for column, unseen in enumerate(map(np.asarray, experiment.unseen)):
-        for ax, method, policy, within in (
-            (axes[0, column], "Merlin", trained.merlin, told),
-            (axes[1, column], "GCSL", trained.gcsl, None),
-        ):
-            field = report.see(method.lower(), policy, experiment, unseen, within)
-            drawn = drawing.arrows(ax, field, world, method, goals=[goal], asked=unseen, every=2)
+        fields = {
+            "Merlin": report.see("merlin", trained.merlin, experiment, unseen, told),
+            "GCSL": report.see("gcsl", trained.gcsl, experiment, unseen),
+        }
+        for ax, (title, field) in zip(axes[:, column], fields.items(), strict=True):
+            drawn = drawing.arrows(ax, field, world, title, goals=[goal], asked=unseen, every=2)
         report.see("gcsl-same-walks", trained.gcsl_same, experiment, unseen)
-    drawing.legend(figure, drawn, list(axes.flat))
+    drawing.legend(figure, drawn, axes)
     report.save(figure, "unseen-goals.png")
 
 
@@ -122,5 +122,5 @@ def _several_goals(
         ):
             drawn = drawing.arrows(ax, field, world, title, goals=goals[1:], asked=asked, every=2)
         report.see("gcsl-same-walks", found.gcsl_same, experiment, asked)
-    drawing.legend(figure, drawn, list(axes.flat))
+    drawing.legend(figure, drawn, axes)
     report.save(figure, "fields.png")
