@@ -31,8 +31,7 @@ def settle(
 ) -> tuple[MLP, Float[Array, ""]]:
     """The actor after updates whose steps become ever smaller, and its last disagreement.
 
-    While steps are of one size an actor keeps moving by more than a precise move forgives. It is
-    short, so when it is stopped it begins anew: same start, same result.
+    It is short, so when it is stopped it begins anew: same start, same result.
     """
     state = _optimiser(learner, updates).init(actor)
     error = jnp.float32(0)
