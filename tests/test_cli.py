@@ -160,7 +160,8 @@ def test_eval_of_the_best_and_with_noise(call_json, run_folder):
 
 
 @pytest.mark.parametrize(
-    ("learner", "temperature"), [(GCSL(hidden=(8,)), 0.0), (GDQL(hidden=(8,), candidates=2), 1.0)]
+    ("learner", "temperature"),
+    [(GCSL(hidden=(8,)), 0.0), (GDQL(hidden=(8,), candidates=1, diffusion_steps=1), 1.0)],
 )
 def test_eval_leaves_a_policy_its_own_temperature(
     learner, temperature, call, call_json, tmp_path, rng

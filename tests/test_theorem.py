@@ -194,9 +194,7 @@ def test_cloning_maximises_the_papers_bound_where_dynamics_are_deterministic(kin
     ("bound", "kind", "horizon"),
     [
         (action_bound, "stochastic", False),
-        (state_bound, "injective", True),
         (state_bound, "deterministic", True),
-        (state_bound, "deterministic", False),
     ],
 )
 def test_gradient_ascent_comes_to_the_cloned_policys_value(bound, kind, horizon):
