@@ -29,6 +29,7 @@ import numpy as np
 import optax
 import pytest
 
+import browsers
 import merlin
 from merlin.cli import main
 from merlin.data import Dataset
@@ -75,6 +76,14 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory, point_data: Dataset) ->
     folder = tmp_path_factory.mktemp("runs") / "point"
     merlin.train(Merlin(**SMALL), point_data, updates=60, seeds=2, out=folder, **SCHEDULE)
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory):
+    """One browser for all tests."""
+    driver = browsers.start(tmp_path_factory.mktemp("browser"))
+    yield driver
+    driver.quit()
 
 
 @pytest.fixture

@@ -37,7 +37,9 @@ def drifting(lengths=(20,) * 60, goals=True) -> Dataset:
 
 @lru_cache
 def made(forward: bool, seed: int = 0):
-    rollouts = Rollouts(model_epochs=120, model_batch=32, held_out=0.2, forward=forward, **QUICK)
+    rollouts = Rollouts(
+        model_epochs=120, dynamics_batch=32, model_batch=32, held_out=0.2, forward=forward, **QUICK
+    )
     return rollouts(drifting(), seed=seed)
 
 
@@ -136,7 +138,9 @@ def test_goals_that_are_no_part_of_states_need_phi():
     other = replace(data, achieved_goals=data.achieved_goals + np.float32(1))
     with pytest.raises(MerlinError, match=r"phi: .* name the --task"):
         Rollouts()(other, seed=0)
-    some = Rollouts(model_epochs=1, model_batch=8, margin=9.0, trajectories=3, **QUICK)
+    some = Rollouts(
+        model_epochs=1, model_batch=8, dynamics_batch=8, margin=9.0, trajectories=3, **QUICK
+    )
     new = some(other, seed=0, phi=lambda states: states[..., [1, 0]] + 1).dataset
     np.testing.assert_array_equal(new.achieved_goals, new.observations[:, [1, 0]] + 1)
 
@@ -183,7 +187,10 @@ def test_rollouts_begin_where_episodes_do(forward):
 
 
 def test_rollouts_stay_in_range_and_are_counted():
-    data, rollouts = drifting(), Rollouts(model_epochs=20, model_batch=32, margin=0.1, **QUICK)
+    data, rollouts = (
+        drifting(),
+        Rollouts(model_epochs=20, dynamics_batch=32, model_batch=32, margin=0.1, **QUICK),
+    )
     proposer, dynamics, _ = rollouts.fit(data, seed=0)
     # A drift that carries those out of range that begin on one side of it, and not the others.
     drifts = dynamics.head.bias.at[0].add(-1.0)
@@ -200,7 +207,14 @@ def test_rollouts_stay_in_range_and_are_counted():
 
 
 def test_the_seed_decides():
-    how = {"model_epochs": 2, "model_batch": 16, "trajectories": 5, "margin": 9.0, **QUICK}
+    how = {
+        "model_epochs": 2,
+        "model_batch": 16,
+        "dynamics_batch": 16,
+        "trajectories": 5,
+        "margin": 9.0,
+        **QUICK,
+    }
     one, same, other = (Rollouts(**how)(drifting(), seed=seed) for seed in (1, 1, 2))
     assert one.dataset.fingerprint() == same.dataset.fingerprint()
     assert one.report == same.report
@@ -209,8 +223,8 @@ def test_the_seed_decides():
 
 def test_episodes_of_many_lengths():
     data = drifting((2, 3, 150, 7))
-    how = {"model_epochs": 1, "model_batch": 4, "trajectories": 12, "margin": 50.0, **QUICK}
-    new = Rollouts(**how)(data, seed=0).dataset
+    how = {"model_epochs": 1, "model_batch": 4, "dynamics_batch": 4, "margin": 50.0, **QUICK}
+    new = Rollouts(trajectories=40, **how)(data, seed=0).dataset
     assert set(new.lengths) == {2, 3, 150, 7}
 
 

@@ -1,5 +1,6 @@
 """Pictures of runs and policies. Every function draws on axes that the caller made."""
 
+import io
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Circle, Rectangle
 
+from merlin.files import write_bytes
 from merlin.learners import Policy
 from merlin.tasks.point import BOUND, Arena
 from merlin.tasks.rollout import Rollout
@@ -24,8 +26,10 @@ PIECES = (BLUE, "#d98324", "#7b4fa3", "#1f8a8a", RED)
 
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure. Made without pyplot, it needs no window system and holds no memory."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, bbox_inches="tight", metadata={"Software": None})
+    content = io.BytesIO()
+    kind = path.suffix.lstrip(".")
+    figure.savefig(content, format=kind, dpi=150, bbox_inches="tight", metadata={"Software": None})
+    write_bytes(path, content.getvalue())
     return path
 
 

@@ -24,20 +24,15 @@ from tensorboardX import SummaryWriter
 
 from merlin.augment import AUGMENTATIONS, Augmentation
 from merlin.augment.encoder import Encoder
-from merlin.checkpoint import load_tree, read_metadata, save_tree
+from merlin.checkpoint import load_tree, save_tree
 from merlin.errors import MerlinError
 from merlin.files import read_json, write_bytes
+from merlin.folders import policy_file, read_config
 from merlin.learners import LEARNERS, Learner, Policy
 from merlin.learners.sight import SeeingPolicy, blank_encoder, describe_encoder
 from merlin.methods import method_name, split_name
+from merlin.tensors import read_metadata
 from merlin.types import Moments, Spec
-
-FORMAT, SCHEMA = "merlin-run", 1
-CHECKPOINTS = ("final", "best")
-_ASKED = (
-    *("algo", "settings", "task", "data", "seeds", "dimensions", "together"),
-    *("updates", "eval_every", "eval_episodes", "final_episodes", "log_every", "checkpoint_every"),
-)
 
 
 @dataclass(frozen=True)
@@ -145,39 +140,15 @@ def _no_moments(shape: list[int]) -> Moments:
     return Moments(np.zeros(shape, np.float32), np.ones(shape, np.float32))
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """What a run was asked to do."""
-    if not folder.is_dir():
-        raise MerlinError(f"{folder}: no such run folder; give what `merlin train --out` made.")
-    config = read_json(folder / "run.json", "a run folder")
-    if config.get("format") != FORMAT or config.get("schema") != SCHEMA:
-        raise MerlinError(f"{folder / 'run.json'}: was written by another version of merlin.")
-    missing = set(_ASKED) - config.keys()
-    if missing:
-        raise MerlinError(f"{folder / 'run.json'}: lacks {min(missing)!r}; train anew.")
-    return config
-
-
 def load_run(path: str | Path, checkpoint: str = "final") -> Run:
     """Open a finished run; `checkpoint` is 'final' or 'best'."""
     folder = Path(path)
-    if checkpoint not in CHECKPOINTS:
-        raise MerlinError(f"--checkpoint: {checkpoint!r} is neither final nor best.")
     config = read_config(folder)
-    file = "policy.safetensors" if checkpoint == "final" else "best.safetensors"
-    policies = []
-    for seed in config["seeds"]:
-        at = folder / f"seed-{seed}" / file
-        if not at.exists():
-            raise MerlinError(
-                f"{at}: is not there yet; finish the run with "
-                f"`merlin train --out {folder} --resume`."
-            )
-        policies.append(load_policy(at))
+    files = [policy_file(folder, seed, checkpoint) for seed in config["seeds"]]
     result = folder / "result.json"
     return Run(
         config=config,
-        policies=tuple(policies),
+        policies=tuple(map(load_policy, files)),
         result=read_json(result, "a result") if result.exists() else {},
         folder=folder,
     )

@@ -13,7 +13,6 @@ import numpy as np
 import merlin
 from merlin.augment import Augmentation, Augmented
 from merlin.augment.base import Phi
-from merlin.checkpoint import read_metadata
 from merlin.data import Dataset, load, native
 from merlin.data.dataset import validate
 from merlin.data.images import Images
@@ -21,15 +20,13 @@ from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import Evaluation, summarise
 from merlin.files import write_json
+from merlin.folders import FORMAT, SCHEMA, read_config
 from merlin.learners import Learner, Policy
 from merlin.loop import Group, Schedule, Sources, mixed_sizes
 from merlin.methods import augmentation_name, method_name
 from merlin.runs import (
-    FORMAT,
-    SCHEMA,
     Run,
     load_encoder,
-    read_config,
     restore_augmentation,
     restore_learner,
     save_encoder,
@@ -37,6 +34,7 @@ from merlin.runs import (
 )
 from merlin.tasks.batch import make_batch
 from merlin.tasks.registry import Task, find
+from merlin.tensors import read_metadata
 
 
 def train(

@@ -49,25 +49,29 @@ class Rollouts:
     """Trajectories made by learned models (Merlin-P)."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {"kl_weight": 1.0, "dynamics_batch": 256},
         "release": {
             "dynamics_layers": 2,
+            "dynamics_batch": 256,
             "model_learning_rate": 1e-3,
             "model_epochs": 100,
             "kl_weight": 0.5,
             "latent_scale": 1e-3,
-        }
+        },
     }
 
     trajectories: int | None = None  # to make; none: as many as there are, at most 10,000
     proposer_hidden: tuple[int, ...] = (256, 256)
-    kl_weight: float = 1.0
+    kl_weight: float = 0.05
     latent_scale: float = 1.0  # of the latents that actions are made of
     dynamics_width: int = 256
     dynamics_layers: int = 1
     model_learning_rate: float = 3e-4
     model_epochs: int = 20
-    model_batch: int = 256  # transitions for the policy, trajectories for the dynamics
+    model_batch: int = 256  # transitions that the policy learns from at once
     model_max_updates: int = 20_000
+    dynamics_batch: int = 32  # trajectories that the dynamics model learns from at once
+    dynamics_max_updates: int = 2500  # each costs as much as 50 of the policy's
     held_out: float = 0.05  # share of episodes that measure the dynamics model
     margin: float = 0.05  # how far out of the data's range a rollout may go, in ranges
     latent_dim: int = 32  # of images
@@ -78,7 +82,8 @@ class Rollouts:
 
     def __post_init__(self) -> None:
         counts = [self.dynamics_width, self.dynamics_layers, self.model_epochs, self.model_batch]
-        counts += [self.model_max_updates, self.attempts, *self.proposer_hidden]
+        counts += [self.model_max_updates, self.dynamics_batch, self.dynamics_max_updates]
+        counts += [self.attempts, *self.proposer_hidden]
         counts += [self.latent_dim, self.latent_updates, self.latent_batch]
         counts += [] if self.trajectories is None else [self.trajectories]
         if min(counts) < 1 or not self.proposer_hidden:
@@ -182,13 +187,17 @@ class Rollouts:
         )
         report = {"policy_loss": proposer_loss, "dynamics_loss": dynamics_loss}
         if held:
-            explained = self.explained(dynamics, data, np.sort(order[:held]))
-            report["explained_variance"] = float(explained.mean())
+            explained, variance = self.explained(dynamics, data, np.sort(order[:held]))
+            # Of all variance together, in the states' own units: a mean over dimensions counts
+            # what hardly moves, like closed fingers, as much as what does.
+            report["explained_variance"] = float(explained @ variance / variance.sum())
+            report["mean_explained_variance"] = float(explained.mean())
             report["least_explained_variance"] = float(explained.min())
         return proposer, dynamics, report
 
     def _dynamics_updates(self, episodes: int) -> int:
-        return updates_of(self.model_epochs, episodes, self.model_batch, self.model_max_updates)
+        most = self.dynamics_max_updates
+        return updates_of(self.model_epochs, episodes, self.dynamics_batch, most)
 
     def _proposer_loss(
         self, model: Proposer, rows: Sequences, key: PRNGKeyArray
@@ -205,8 +214,8 @@ class Rollouts:
     def _dynamics_loss(
         self, model: Dynamics, rows: Sequences, steps: int, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        draw, *keys = jax.random.split(key, self.model_batch + 1)
-        chosen = jax.random.randint(draw, (self.model_batch,), 0, len(rows.episodes))
+        draw, *keys = jax.random.split(key, self.dynamics_batch + 1)
+        chosen = jax.random.randint(draw, (self.dynamics_batch,), 0, len(rows.episodes))
         cut = lambda e, k: window(rows, e, steps, k, forward=self.forward)  # noqa: E731
         windows = jax.vmap(cut)(rows.episodes[chosen], jnp.stack(keys))
         count = jnp.sum(windows.valid).astype(jnp.float32)
@@ -214,8 +223,11 @@ class Rollouts:
 
     def explained(
         self, dynamics: Dynamics, data: Dataset, episodes: Int[np.ndarray, " episodes"]
-    ) -> Float[np.ndarray, " moving"]:
-        """Share of the variance of one-step differences that is predicted, per moving dimension."""
+    ) -> tuple[Float[np.ndarray, " moving"], Float[np.ndarray, " moving"]]:
+        """Variance of one-step differences: the share that is predicted, and how much there is.
+
+        For each dimension that moves.
+        """
         rows = sequences(data, episodes)
         steps = min(int(data.lengths.max()) - 1, WINDOW)
 
@@ -233,7 +245,10 @@ class Rollouts:
         error, total, square = np.sum([np.asarray(s, np.float64) for s in sums], 0) / count
         variance = square - total**2
         moving = variance > 1e-8  # of a deviation of 1: the others never change
-        return 1.0 - error[moving] / variance[moving] if moving.any() else np.ones(1)
+        if not moving.any():
+            return np.ones(1), np.ones(1)
+        unit = np.asarray(dynamics.scales.difference_std, np.float64)[moving]
+        return 1.0 - error[moving] / variance[moving], variance[moving] * unit**2
 
     def roll_out(
         self, data: Dataset, proposer: Proposer, dynamics: Dynamics, *, seed: int, quiet: bool

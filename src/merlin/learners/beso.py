@@ -36,7 +36,13 @@ from merlin.diffusion import (
     preconditioned,
 )
 from merlin.errors import MerlinError
-from merlin.learners.base import require_key, tuned
+from merlin.learners.base import (
+    check_below_one,
+    check_not_negative,
+    check_positive,
+    require_key,
+    tuned,
+)
 from merlin.nets import MLP, ActionRange, Linear, Normaliser, mish, polyak
 from merlin.transformer import Transformer, normal_linear
 from merlin.types import Batch, Metrics, Spec, Window
@@ -260,18 +266,14 @@ class Beso:
             raise MerlinError(
                 "sigma_min, sigma_max, sigma_data: are positive, and the first is the smallest."
             )
-        for name in ("goal_dropout", "attention_dropout", "average_decay"):
-            if not 0 <= getattr(self, name) < 1:
-                raise MerlinError(f"{name}: {getattr(self, name)} is not from 0 to below 1.")
+        check_below_one(self, "goal_dropout", "attention_dropout", "average_decay")
         if self.guidance != 1.0 and self.goal_dropout == 0.0:
             raise MerlinError(
                 "guidance: needs the answer without a goal, which goal_dropout=0 never trains; "
                 "set guidance=1."
             )
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise MerlinError(f"learning_rate: {self.learning_rate} is not a positive number.")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
-            raise MerlinError(f"weight_decay: {self.weight_decay} is not a number from 0 up.")
+        check_positive(self, "learning_rate")
+        check_not_negative(self, "weight_decay")
         _ = self.relabel
 
     @property

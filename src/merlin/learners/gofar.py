@@ -44,8 +44,9 @@ from merlin.values import act
 from merlin.vision import Net, make_net
 
 DIVERGENCES = ("chi2", "kl")
-SHARE = 8
-"""The discriminator and the value of first states learn from every eighth row: see `update`."""
+LEAST, SHARE = 64, 8
+"""The discriminator and the value of first states learn from every eighth row, but from 64 at least
+where there are as many: see `update`."""
 
 
 class GoFARState(eqx.Module):
@@ -125,7 +126,8 @@ class GoFAR:
         self, state: GoFARState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[GoFARState, Metrics]:
         x, next_x = transitions(state.policy, batch)
-        first_x = state.policy.state_goal(batch.first_observation[::SHARE], batch.goal[::SHARE])
+        some = slice(None, None, max(1, min(SHARE, len(batch.goal) // LEAST)))
+        first_x = state.policy.state_goal(batch.first_observation[some], batch.goal[some])
         goal = jax.vmap(state.policy.goal_normaliser)(batch.goal)
         achieved = jax.vmap(state.policy.goal_normaliser)(batch.achieved_goal)
         reward = logit(state.discriminator, achieved, goal)
@@ -140,7 +142,7 @@ class GoFAR:
         # Its gradient penalty makes the discriminator dearer than all the rest, and its question
         # is easy; the value of first states has a weight of 0.02. Every eighth row is enough.
         discriminator_error, discriminator_gradient = jax.value_and_grad(discriminator_loss)(
-            state.discriminator, achieved[::SHARE], goal[::SHARE], self.gradient_penalty, key
+            state.discriminator, achieved[some], goal[some], self.gradient_penalty, key
         )
         (value_error, residual), value_gradient = jax.value_and_grad(value_loss, has_aux=True)(
             state.value

@@ -326,3 +326,6 @@ def register() -> None:
                 max_episode_steps=task.episode_steps,
                 kwargs=dict(task.arguments),
             )
+
+
+register()
