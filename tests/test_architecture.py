@@ -20,6 +20,7 @@ LAYERS = [
     "merlin.files",
     "merlin.folders",
     "merlin.tensors",
+    "merlin.eye",
     "merlin.runtime",
     "merlin.types",
     "merlin.checkpoint",

@@ -16,12 +16,10 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
 from merlin.errors import MerlinError
+from merlin.eye import FILTERS, PADDING, seen_by_filters
 from merlin.nets import MLP, Normaliser
 from merlin.types import Moments, Spec
 
-LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Channels, width of the filter and stride of each convolution."""
-PADDING = 1
 SMALLEST = 16
 """Images must be as large in both directions for the CNN to have something left at its end."""
 
@@ -61,7 +59,7 @@ class Cnn(eqx.Module):
 
     def __init__(self, channels: int, *, key: PRNGKeyArray):
         layers = []
-        for (outputs, width, stride), k in zip(LAYERS, jax.random.split(key, 3), strict=True):
+        for (outputs, width, stride), k in zip(FILTERS, jax.random.split(key, 3), strict=True):
             layers.append(Conv(channels, outputs, width, stride, key=k))
             channels = outputs
         self.layers = tuple(layers)
@@ -70,14 +68,6 @@ class Cnn(eqx.Module):
         for layer in self.layers:
             image = jax.nn.relu(layer(image))
         return image.reshape(-1)
-
-
-def features_of(shape: Sequence[int]) -> int:
-    """How many numbers the CNN makes of an image."""
-    size = np.array(shape[:2])
-    for _, width, stride in LAYERS:
-        size = (size + 2 * PADDING - width) // stride + 1
-    return int(size.prod()) * LAYERS[-1][0]
 
 
 class Pixels(eqx.Module):
@@ -124,7 +114,7 @@ class ImageNet(eqx.Module):
             )
         cnn_key, head_key = jax.random.split(key)
         self.cnn = Cnn(shape[2], key=cnn_key)
-        inputs = images * features_of(shape) + numbers
+        inputs = images * seen_by_filters(tuple(shape)) + numbers
         self.head = MLP(inputs, hidden, outputs, key=head_key)
         self.shape, self.images = tuple(shape), images
 
