@@ -11,8 +11,8 @@ import numpy as np
 from merlin.augment.encoder import Encoder
 from merlin.files import write_json
 from merlin.folders import FORMAT, SCHEMA
+from merlin.latents import SeeingPolicy, describe_encoder
 from merlin.learners import Learner, Policy
-from merlin.learners.sight import SeeingPolicy, describe_encoder
 from merlin.loop import Schedule
 from merlin.methods import method_name
 from merlin.runs import save_policy, settings_of

@@ -9,10 +9,10 @@ import merlin
 import merlin.runtime
 from merlin import export
 from merlin.augment.encoder import image_encoder
+from merlin.latents import SeeingPolicy
 from merlin.learners import GCSL, Merlin
 from merlin.learners.merlin import GaussianPolicy
 from merlin.learners.policies import DeterministicPolicy
-from merlin.learners.sight import SeeingPolicy
 from merlin.types import Moments
 from policy_files import write_policy
 from test_deploy import session

@@ -1,6 +1,5 @@
 """Images: how they are made, read and learned from."""
 
-import json
 from dataclasses import replace
 
 import jax
@@ -9,60 +8,25 @@ import numpy as np
 import pytest
 
 import merlin
-from merlin.augment import Rollouts, Stitch
-from merlin.cli import main
 from merlin.data.filming import with_images
 from merlin.data.images import Images, Selection, Stream, ahead, image_moments, pieces, shift
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
-from merlin.evaluation import evaluate
-from merlin.learners import GCSL, WGCSL, ActionableModels, GoFAR, Merlin
-from merlin.loop import compiled_chunk
+from merlin.eye import seen_by_filters
+from merlin.learners import Merlin
 from merlin.nets import MLP
-from merlin.runs import load_run
-from merlin.streaming import SHOWN, _used, compiled_draw, streamed_chunk
 from merlin.tasks.batch import LocalBatch, ParallelBatch, VectorBatch
 from merlin.tasks.point import film
 from merlin.tasks.registry import find
 from merlin.types import Moments
-from merlin.vision import Cnn, Conv, ImageNet, Pixels, features_of, make_net
-
-SIZE = 16
-SMALL = {"hidden": (8,), "batch_size": 8}
-SCHEDULE = {
-    "eval_every": 2,
-    "eval_episodes": 2,
-    "final_episodes": 2,
-    "log_every": 1,
-    "checkpoint_every": 2,
-}
-POINT = replace(find("PointReach"), environments=2).from_pixels(SIZE)
-
-
-@pytest.fixture(scope="module")
-def states():
-    return merlin.collect("PointReach", "random", episodes=6)
-
-
-@pytest.fixture(scope="module")
-def folder(states, tmp_path_factory):
-    path = tmp_path_factory.mktemp("pixels") / "data"
-    return merlin.save(with_images(states, POINT), path)
-
-
-@pytest.fixture(scope="module")
-def images(folder):
-    return merlin.load(folder)
-
-
-def frames_of(data):
-    return np.asarray(data.observations)
+from merlin.vision import Cnn, Conv, ImageNet, Pixels, make_net
+from pixel_data import POINT, SIZE, frames_of
 
 
 class TestNetworks:
     def test_sizes_are_those_of_the_paper(self):
-        assert features_of((48, 48, 3)) == 1600
-        assert features_of((84, 84, 3)) == 6400
+        assert seen_by_filters((48, 48, 3)) == 1600
+        assert seen_by_filters((84, 84, 3)) == 6400
         image = jnp.zeros((48, 48, 3))
         assert Cnn(3, key=jax.random.key(0))(image).shape == (1600,)
 
@@ -95,8 +59,8 @@ class TestNetworks:
         seen[:, 3, 4] = 0
         np.testing.assert_allclose(seen, 0, atol=1e-4)
 
-    def test_vectors_get_a_plain_mlp(self, states):
-        spec = make_spec(states, Merlin().relabel)
+    def test_vectors_get_a_plain_mlp(self, point_states):
+        spec = make_spec(point_states, Merlin().relabel)
         assert isinstance(make_net(spec, (8,), 2, key=jax.random.key(0)), MLP)
 
     def test_tiny_images_are_refused_in_one_sentence(self):
@@ -105,10 +69,10 @@ class TestNetworks:
 
 
 class TestFrames:
-    def test_recorded_states_are_drawn(self, states, images):
+    def test_recorded_states_are_drawn(self, point_states, images):
         assert images.observations.dtype == np.uint8
-        np.testing.assert_array_equal(images.observations, film(states.observations, SIZE))
-        np.testing.assert_array_equal(images.actions, states.actions)
+        np.testing.assert_array_equal(images.observations, film(point_states.observations, SIZE))
+        np.testing.assert_array_equal(images.actions, point_states.actions)
 
     def test_a_policy_is_shown_what_the_data_shows(self):
         batch = VectorBatch(POINT, 2)
@@ -228,180 +192,3 @@ class TestReading:
 
         with pytest.raises(MerlinError, match="broken"):
             list(ahead(fail, range(5)))
-
-
-def started(learner, data, **how):
-    spec = make_spec(data, learner.relabel, 1.0, **how)
-    return learner.init(jax.random.key(3), spec)
-
-
-class TestTraining:
-    def test_images_from_disk_train_as_images_in_memory(self, images):
-        learner = Merlin(**SMALL)
-        state, key = started(learner, images), jax.random.key(4)
-        rows = images.on_device()
-        streamed = streamed_chunk(learner, Images([images.observations]))
-        from_disk = streamed(streamed(state, rows, key, 0, 2)[0], rows, key, 2, 5)
-        whole = rows._replace(observations=jnp.asarray(frames_of(images)))
-        in_memory = compiled_chunk(learner, together=False)(state, whole, key, 0, 5)
-        for one, other in zip(
-            jax.tree.leaves(from_disk[0]), jax.tree.leaves(in_memory[0]), strict=True
-        ):
-            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-
-    @pytest.mark.parametrize(
-        ("learner", "goal", "looks"),
-        [
-            (Merlin(**SMALL), False, {"observation"}),
-            (Merlin(**SMALL), True, {"observation", "goal_observation"}),
-            (ActionableModels(**SMALL), False, {"observation", "next_observation"}),
-            (GoFAR(**SMALL), False, set(SHOWN) - {"goal_observation"}),
-        ],
-    )
-    def test_only_images_that_a_learner_looks_at_are_read(self, images, learner, goal, looks):
-        drawn = compiled_draw(learner, None, 0)(images.on_device(), jax.random.key(0), 0)
-        state = started(learner, images, goal_image=goal)
-        used = _used(learner, (SIZE, SIZE, 3), drawn, state)
-        assert {name for name, wanted in used.items() if wanted} == looks
-
-    @pytest.mark.parametrize(
-        ("kind", "goal"),
-        [(Merlin, "image"), (GCSL, "vector"), (WGCSL, "vector"), (ActionableModels, "image")],
-    )
-    def test_learners_train_and_their_policies_act(self, images, kind, goal, tmp_path):
-        run = merlin.train(
-            kind(**SMALL),
-            images,
-            task=POINT,
-            goal=goal,
-            shift=1,
-            updates=2,
-            out=tmp_path / "run",
-            **SCHEDULE,
-        )
-        assert np.isfinite(run.result["final"]["return"]["mean"])
-        observation = frames_of(images)[0]
-        told = observation if goal == "image" else images.achieved_goals[0]
-        again = load_run(tmp_path / "run").policy
-        np.testing.assert_array_equal(
-            again(observation, np.asarray(told)), run.policy(observation, np.asarray(told))
-        )
-
-    def test_gofar_trains_but_needs_goals_as_numbers(self, images):
-        how = {"task": POINT, "updates": 1, **SCHEDULE}
-        merlin.train(GoFAR(**SMALL), images, **how)
-        with pytest.raises(MerlinError, match="--goal image: gofar"):
-            merlin.train(GoFAR(**SMALL, hindsight_ratio=1.0), images, goal="image", **how)
-
-    def test_a_resumed_run_is_the_run_that_was_not_stopped(self, images, tmp_path):
-        learner, how = Merlin(**SMALL), {"task": POINT, "shift": 2, **SCHEDULE}
-        merlin.train(learner, images, updates=4, out=tmp_path / "whole", **how)
-        merlin.train(learner, images, updates=2, out=tmp_path / "cut", **how)
-        merlin.train(learner, images, updates=4, out=tmp_path / "cut", resume=True, **how)
-        for name in ("checkpoint-0.safetensors", "seed-0/policy.safetensors"):
-            one, other = ((tmp_path / run / name).read_bytes() for run in ("whole", "cut"))
-            assert one == other
-
-    def test_a_shift_changes_what_is_learned(self, images):
-        learner, key = Merlin(**SMALL), jax.random.key(0)
-        state, source = started(learner, images), Images([images.observations])
-        losses = [
-            float(
-                streamed_chunk(learner, source, pad=pad)(state, images.on_device(), key, 0, 1)[1][
-                    "loss"
-                ]
-            )
-            for pad in (0, 4)
-        ]
-        assert losses[0] != losses[1]
-
-    def test_stitched_trajectories_are_recorded_images(self, images):
-        stitch = Stitch(threshold=0.2, encoder_hidden=(8,), encoder_max_updates=2, encoder_batch=8)
-        made = stitch(images, seed=0).dataset
-        assert isinstance(made.observations, Selection)
-        frames = made.observations[np.arange(len(made.observations))]
-        goals = np.asarray(images.achieved_goals)[made.observations.rows]
-        np.testing.assert_array_equal(made.achieved_goals, goals)
-        np.testing.assert_array_equal(frames, frames_of(images)[made.observations.rows])
-        run = merlin.train(
-            Merlin(**SMALL), images, augment=stitch, task=POINT, updates=2, **SCHEDULE
-        )
-        assert run.result["seeds"][0]["augmented"]["trajectories"] > 0
-
-    def test_reverse_models_walk_among_latents(self, images, tmp_path):
-        rollouts = Rollouts(
-            latent_dim=3,
-            latent_updates=2,
-            latent_batch=8,
-            proposer_hidden=(8,),
-            dynamics_width=8,
-            model_epochs=1,
-            model_batch=8,
-            margin=1e9,  # hardly trained, they leave the range of the data
-        )
-        how = {"augment": rollouts, "task": POINT, **SCHEDULE}
-        run = merlin.train(Merlin(**SMALL), images, updates=4, out=tmp_path / "run", **how)
-        assert merlin.load(tmp_path / "run/seed-0/augmented").observations.shape[1:] == (3,)
-        assert merlin.load(tmp_path / "run/seed-0/encoded").observations.shape == (300, 3)
-        report = run.result["seeds"][0]["augmented"]
-        assert report["goal_error"] > 0
-        again = load_run(tmp_path / "run").policy
-        scores = [evaluate(policy, POINT, episodes=2).returns for policy in (run.policy, again)]
-        np.testing.assert_array_equal(*scores)
-
-        merlin.train(Merlin(**SMALL), images, updates=2, out=tmp_path / "cut", **how)
-        merlin.train(Merlin(**SMALL), images, updates=4, out=tmp_path / "cut", resume=True, **how)
-        one, other = (tmp_path / r / "checkpoint-0.safetensors" for r in ("run", "cut"))
-        assert one.read_bytes() == other.read_bytes()
-        with pytest.raises(MerlinError, match="--goal image: learned models"):
-            merlin.train(Merlin(**SMALL), images, updates=1, goal="image", **how)
-
-
-class TestCommandLine:
-    def test_collect_and_convert_make_the_same_images(self, tmp_path, capsys):
-        base = ["collect", "PointRooms", "--variant", "random", "--episodes", "2", "--out"]
-        main([*base, str(tmp_path / "pixels"), "--pixels"])
-        main([*base, str(tmp_path / "states")])
-        main(["convert", str(tmp_path / "states"), str(tmp_path / "converted"), "--pixels"])
-        one, other = (merlin.load(tmp_path / name) for name in ("pixels", "converted"))
-        assert one.observations.shape == (100, 48, 48, 3)
-        assert isinstance(one.observations, np.memmap)
-        np.testing.assert_array_equal(one.observations, other.observations)
-        capsys.readouterr()
-        main(["info", str(tmp_path / "pixels"), "--json"])
-        about = json.loads(capsys.readouterr().out.splitlines()[-1])
-        assert about["observation_shape"] == [48, 48, 3]
-        assert about["provenance"]["images"] == "48x48"
-
-    def test_a_run_from_images_is_evaluated_from_images(self, folder, tmp_path, capsys):
-        asked = ["--updates", "1", "--set", "hidden=8", "batch_size=4", "--eval-episodes", "1"]
-        out = str(tmp_path / "run")
-        main(["train", str(folder), "--out", out, "--final-episodes", "1", *asked])
-        capsys.readouterr()
-        main(["eval", out, "--episodes", "1", "--json"])
-        assert json.loads(capsys.readouterr().out.splitlines()[-1])["episodes"] == 1
-
-    @pytest.mark.parametrize(
-        ("arguments", "sentence"),
-        [
-            (["collect", "Reacher", "--pixels", "--out", "{new}"], "Reacher has no images"),
-            (["convert", "{images}", "{new}", "--pixels"], "has images already"),
-            (["convert", "{images}", "{new}.npz", "--pixels"], "is no dataset folder"),
-            (["train", "{images}", "--pixels", "--out", "{new}"], "is recorded already"),
-            (["train", "{images}", "--goal", "photo", "--out", "{new}"], "neither vector nor"),
-            (["train", "{images}", "--shift", "-1", "--out", "{new}"], "--shift: -1"),
-            (["train", "{states}", "--goal", "image", "--out", "{new}"], "no images"),
-            (["train", "{states}", "--shift", "2", "--out", "{new}"], "no images"),
-            (["train", "{images}", "--task", "PointRooms", "--algo", "dd", "--out", "{new}"], "dd"),
-        ],
-    )
-    def test_what_cannot_be_is_refused_in_one_sentence(
-        self, arguments, sentence, folder, point_folder, tmp_path, capsys
-    ):
-        names = {"images": folder, "states": point_folder, "new": tmp_path / "new"}
-        with pytest.raises(SystemExit) as stop:
-            main([a.format(**names) for a in arguments])
-        assert stop.value.code == 2
-        said = capsys.readouterr().err.strip().splitlines()[-1]
-        assert sentence in said
-        assert not (tmp_path / "new").exists()

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.errors import MerlinError
+from merlin.latents import SeeingPolicy
 from merlin.learners.base import Policy, PolicyWithMemory
-from merlin.learners.sight import SeeingPolicy
 from merlin.stats import summary
 from merlin.tasks.batch import Batch, Observation, make_batch
 from merlin.tasks.registry import Task, find

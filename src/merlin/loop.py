@@ -19,8 +19,8 @@ from merlin.data.relabel import sample_mixture
 from merlin.errors import MerlinError
 from merlin.evaluation import evaluate
 from merlin.files import write_json
+from merlin.latents import seeing
 from merlin.learners import Learner, Policy
-from merlin.learners.sight import SeeingPolicy
 from merlin.progress import Progress
 from merlin.runs import SeedLog, save_policy
 from merlin.signals import Interrupted, signals
@@ -234,7 +234,7 @@ class Group:
         if len(self.seeds) > 1:
             state = jax.tree.map(lambda leaf: leaf[index], state)
         policy = self.learner.policy(state)
-        return policy if self.encoder is None else SeeingPolicy(self.encoder, policy)
+        return policy if self.encoder is None else seeing(self.encoder, policy)
 
     def _evaluate(
         self, step: int, state: State, known: list[Progression], logs: list[SeedLog]

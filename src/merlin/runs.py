@@ -8,8 +8,8 @@ seed-S/best.safetensors      the policy with the best evaluation (the paper's pr
 seed-S/metrics.jsonl         losses and evaluations by update, also as TensorBoard events
 seed-S/result.json           scores of this seed
 seed-S/augmented/            the trajectories that were made for it, if the method makes any
-seed-S/encoded/              the recorded ones as latents, with encoder.safetensors beside them, if
-                             it makes them in the latent space of an encoder of images
+seed-S/encoded/              the recorded ones with latents for images, encoder.safetensors beside
+                             them, if the method takes only vectors
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ from merlin.checkpoint import load_tree, save_tree
 from merlin.errors import MerlinError
 from merlin.files import read_json, write_bytes
 from merlin.folders import policy_file, read_config
+from merlin.latents import SeeingPolicy, blank_encoder, describe_encoder, seeing
 from merlin.learners import LEARNERS, Learner, Policy
-from merlin.learners.sight import SeeingPolicy, blank_encoder, describe_encoder
 from merlin.methods import method_name, split_name
 from merlin.tensors import read_metadata
 from merlin.types import Moments, Spec
@@ -132,7 +132,7 @@ def load_policy(path: Path) -> Policy:
         raise MerlinError(f"{path}: lacks {error}, so it is not a policy; train anew.") from None
     like = jax.eval_shape(lambda key: learner.policy(learner.init(key, spec)), jax.random.key(0))
     if "encoder" in about:
-        like = SeeingPolicy(blank_encoder(about["encoder"]), like)
+        like = seeing(blank_encoder(about["encoder"]), like)
     return load_tree(path, like)[0]
 
 

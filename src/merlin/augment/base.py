@@ -18,16 +18,10 @@ MOST_TRAJECTORIES = 10_000
 
 
 class Augmented(NamedTuple):
-    """New trajectories, and plain numbers that say how they came about.
-
-    If their states are not those of the data but the latents of an encoder, that encoder and the
-    recorded data with latents in place of images.
-    """
+    """New trajectories, and plain numbers that say how they came about."""
 
     dataset: Dataset
     report: dict[str, Any]
-    encoder: Any = None
-    encoded: Dataset | None = None
 
 
 @runtime_checkable
@@ -41,8 +35,8 @@ class Augmentation(Protocol):
     def __hash__(self) -> int: ...
 
     @property
-    def latent(self) -> bool:
-        """Whether it turns images into latents, so that learners do not see the images."""
+    def sees_images(self) -> bool:
+        """Whether it takes images; if not, it is given latents in their place."""
         ...
 
     def __call__(
@@ -60,6 +54,12 @@ def say_if_fewer(made: int, wanted: int, tried: int, *, advice: str, quiet: bool
     if made < wanted and not quiet:
         message = f"only {made} of {wanted} new trajectories came of {tried} attempts; {advice}"
         print(message, file=sys.stderr)
+
+
+def require_vectors(data: Dataset, who: str) -> None:
+    """Images must have been made latents before."""
+    if data.has_images:
+        raise MerlinError(f"observations: are images; {who} take their latents.")
 
 
 def moments(rows: np.ndarray) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:

@@ -8,12 +8,11 @@ the forward process of the diffusion. The reverse policy is a CVAE, the dynamics
 reads the trajectory from its end and predicts differences of states (`models.py`). What leaves
 the range of the data or is not finite is dropped. The forward twin walks on from first states.
 
-Of images the models see embeddings: an encoder (`encoder.py`) is trained first, to tell consecutive
-images from others and what goal each achieves, and the policy is trained in its space, too.
+Models take vectors: of images they are given latents (`latents.py`).
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
@@ -21,8 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from merlin.augment.base import Augmented, Phi, find_phi, how_many, say_if_fewer
-from merlin.augment.encoder import train_encoder
+from merlin.augment.base import (
+    Augmented,
+    Phi,
+    find_phi,
+    how_many,
+    require_vectors,
+    say_if_fewer,
+)
 from merlin.augment.fitting import fit, updates_of
 from merlin.augment.models import (
     WINDOW,
@@ -40,8 +45,6 @@ from merlin.errors import MerlinError
 from merlin.progress import Progress
 
 ROLLOUTS_AT_ONCE = 1024
-LATENT_HIDDEN = 256
-LATENT_LEARNING_RATE = 5e-4
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,6 @@ class Rollouts:
     dynamics_max_updates: int = 2500  # each costs as much as 50 of the policy's
     held_out: float = 0.05  # share of episodes that measure the dynamics model
     margin: float = 0.05  # how far out of the data's range a rollout may go, in ranges
-    latent_dim: int = 32  # of images
-    latent_updates: int = 2000  # that the encoder of images is trained for
-    latent_batch: int = 128
     attempts: int = 10  # at most so many rollouts per trajectory wanted
     forward: bool = False  # from first states on instead of from last states back
 
@@ -84,7 +84,6 @@ class Rollouts:
         counts = [self.dynamics_width, self.dynamics_layers, self.model_epochs, self.model_batch]
         counts += [self.model_max_updates, self.dynamics_batch, self.dynamics_max_updates]
         counts += [self.attempts, *self.proposer_hidden]
-        counts += [self.latent_dim, self.latent_updates, self.latent_batch]
         counts += [] if self.trajectories is None else [self.trajectories]
         if min(counts) < 1 or not self.proposer_hidden:
             raise MerlinError("Rollouts: sizes, epochs, attempts and trajectories start at 1.")
@@ -100,14 +99,13 @@ class Rollouts:
             raise MerlinError(f"held_out: {self.held_out} is no share below 1.")
 
     @property
-    def latent(self) -> bool:
-        return True
+    def sees_images(self) -> bool:
+        return False
 
     def __call__(
         self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
     ) -> Augmented:
-        if data.has_images:
-            return self._in_latent_space(data, seed=seed, quiet=quiet)
+        require_vectors(data, "models of states")
         phi = find_phi(data) if phi is None else phi
         proposer, dynamics, report = self.fit(data, seed=seed, quiet=quiet)
         states, actions, lengths, made = self.roll_out(
@@ -127,29 +125,6 @@ class Rollouts:
             variant=data.variant,
         )
         return Augmented(dataset, {**made, **report})
-
-    def _in_latent_space(self, data: Dataset, *, seed: int, quiet: bool) -> Augmented:
-        """The same on the embeddings of images, which also tell what goals they achieve."""
-        encoder, loss = train_encoder(
-            data,
-            hidden=(LATENT_HIDDEN,),
-            dim=self.latent_dim,
-            temperature=0.5,
-            updates=self.latent_updates,
-            batch=self.latent_batch,
-            learning_rate=LATENT_LEARNING_RATE,
-            key=jax.random.fold_in(jax.random.key(seed), 5),
-            quiet=quiet,
-            goal_weight=1.0,
-        )
-        encoded = replace(data, observations=encoder.embed_all(data.observations), source=None)
-        told = np.asarray(encoder.goals(jnp.asarray(encoded.observations)))
-        error = np.linalg.norm(told - data.achieved_goals, axis=1)
-        made = self(
-            encoded, seed=seed, phi=lambda z: np.asarray(encoder.goals(jnp.asarray(z))), quiet=quiet
-        )
-        report = {**made.report, "encoder_loss": loss, "goal_error": float(error.mean())}
-        return Augmented(made.dataset, report, encoder, encoded)
 
     def fit(
         self, data: Dataset, *, seed: int, quiet: bool = True

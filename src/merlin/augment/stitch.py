@@ -262,8 +262,8 @@ class Stitch:
                 raise MerlinError(f"{name}: {value} is not a positive number.")
 
     @property
-    def latent(self) -> bool:
-        return False
+    def sees_images(self) -> bool:
+        return True
 
     def __call__(
         self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True

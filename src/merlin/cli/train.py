@@ -54,6 +54,9 @@ class Train:
     """How goals are told where observations are images: vector, or image."""
     shift: int = 0
     """Move every image at random by up to so many pixels (data augmentation)."""
+    latents: bool = False
+    """Train an encoder of images first, and the method on its latents; what takes only vectors
+    (dd, g-dql, beso, merlin-p, merlin-mb) does so by itself."""
     phi: str | None = None
     """Part of a state that is its goal, as 0:2 or 0,1,5, if achieved goals are not recorded."""
     updates: int | None = None
@@ -116,6 +119,7 @@ class Train:
 
     def _train(self, out: Path) -> Any:
         from merlin.data.formats import with_task
+        from merlin.latents import needs_latents
         from merlin.methods import configure
         from merlin.training import refuse_finished, train
 
@@ -123,6 +127,7 @@ class Train:
         if self.seeds < 1:
             raise MerlinError(f"--seeds: {self.seeds} is not 1 or more.")
         settings = dict(_setting(text) for text in self.set)
+        latents = self._latents(settings)
         # Complain of a wrong name before collecting data.
         how: dict[str, Any] = {"preset": self.preset, "augment": self.augment}
         method = configure(self.algo, settings, **how)
@@ -144,8 +149,8 @@ class Train:
                 f"the data has no {lacks} goals: training with hindsight_ratio=1", file=sys.stderr
             )
         values = tuned.values() if tuned else {}
-        latent = method.augmentation is not None and method.augmentation.latent
-        values |= IMAGE_VALUES if data.has_images and not latent else {}
+        seen = latents is None and not needs_latents(method.learner, method.augmentation)
+        values |= IMAGE_VALUES if data.has_images and seen else {}
         method = configure(self.algo, settings, values, **how)
         return train(
             method.learner,
@@ -155,6 +160,7 @@ class Train:
             task=task,
             goal=self.goal,
             shift=self.shift,
+            latents=latents,
             updates=5000 if self.updates is None else self.updates,
             seeds=range(self.seed, self.seed + self.seeds),
             out=out,
@@ -166,6 +172,15 @@ class Train:
             log_every=self.log_every,
             checkpoint_every=self.checkpoint_every,
         )
+
+    def _latents(self, settings: dict[str, str]) -> Any:
+        """How images become latents, if that is asked for; takes its settings out of the others."""
+        from merlin.latents import Latents
+        from merlin.learners.base import build
+
+        fields = {field.name for field in dataclasses.fields(Latents)}
+        own = {name: settings.pop(name) for name in fields & settings.keys()}
+        return build("latents", Latents, own, {}, None) if own or self.latents else None
 
     def _open(self) -> Any:
         """The dataset at a path, or a task's own, collected into the cache when it is missing."""
