@@ -206,7 +206,7 @@ class Policy:
         self._sizes = states, goals
         self._eye = weights.eye
         self._shift = np.concatenate([weights.observation_mean, weights.goal_mean])
-        self._limit = np.repeat(np.float32(weights.clips), (states, goals)) / scale
+        self._limit = np.repeat(np.array(weights.clips, np.float32), (states, goals)) / scale
         self._floor = -self._limit
         self._first_bias = first.bias
         self._embedding_weight = first.weight[states + goals :]

@@ -96,7 +96,7 @@ def _used(learner: Learner, shape: tuple[int, ...], drawn: Any, state: State) ->
 
 def _fill(batch: Batch, offsets: Any, images: Images, wanted: dict[str, bool], pad: int) -> Batch:
     """The images in place of their numbers; blank ones where nobody looks."""
-    shown = {}
+    shown: dict[str, Any] = {}
     for index, name in enumerate(SHOWN):
         rows = np.asarray(getattr(batch, name))
         if not wanted[name]:

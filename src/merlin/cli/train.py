@@ -207,7 +207,7 @@ class Train:
         path = cached_path(task, self.variant, episodes=episodes, pixels=self.pixels)
         if not path.exists():
             print(f"collecting {episodes} episodes into {path}", file=sys.stderr)
-        how = {"episodes": episodes, "pixels": self.pixels, "quiet": False}
+        how: dict[str, Any] = {"episodes": episodes, "pixels": self.pixels, "quiet": False}
         return load(collect_cached(task, self.variant, **how))
 
     def _print(self, result: dict[str, Any]) -> None:

@@ -121,7 +121,8 @@ class LocalBatch:
     def _seen(self, observations: list[Observation]) -> Observation:
         stacked = _stack(observations)
         if self._task.sees == "image":
-            stacked["observation"] = np.stack([env.render() for env in self._envs])
+            frames: list[Any] = [env.render() for env in self._envs]
+            stacked["observation"] = np.stack(frames)
         if self._goals:
             stacked["desired_goal"] = np.stack(self._goals)
         return stacked
