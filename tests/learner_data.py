@@ -39,6 +39,7 @@ def tiny_batch(actions, **fields) -> Batch:
         goal=zeros,
         horizon=jnp.ones(n, jnp.float32),
         first_observation=zeros,
+        goal_observation=zeros,
         relabelled=jnp.ones(n, bool),
     )
     return blank._replace(**fields)

@@ -198,7 +198,7 @@ def test_files_that_the_runtime_cannot_run(tmp_path, rng):
     refused(arrays, {"merlin": "{}"}, "not a policy")
     refused(arrays, None, "was not written by merlin")
     pixels = json.loads(about["merlin"]) | {"observation_shape": [48, 48, 3]}
-    refused(arrays, {"merlin": json.dumps(pixels)}, "sees images")
+    refused(arrays, {"merlin": json.dumps(pixels)}, "do not fit together")
     with pytest.raises(merlin.MerlinError, match="no such file"):
         merlin.runtime.load(tmp_path / "none.safetensors")
 

@@ -12,14 +12,15 @@ import jax
 import numpy as np
 
 from merlin.errors import MerlinError
+from merlin.eye import PADDING, SHORTEST, Eye, Layer
 from merlin.files import check_free, write_bytes
 from merlin.folders import policy_file
 from merlin.runs import load_policy
-from merlin.runtime import CLIP, HORIZON_DIM, MIN_STD, Layer, Weights, frequencies, read
+from merlin.runtime import CLIP, HORIZON_DIM, MIN_STD, Weights, frequencies, read
 
 OPSET, IR_VERSION = 17, 10
 """Old enough for the runtimes on robots, new enough for all that is used here."""
-SAMPLES = 1000
+SAMPLES, AT_ONCE = 1000, 100
 FAR = np.arange(SAMPLES) % 2 == 0
 """Every other sample lies beyond what the normaliser lets through."""
 TOLERANCE = np.where(FAR, 1e-4, 1e-5)
@@ -64,29 +65,29 @@ def build(weights: Weights) -> bytes:
     """The serialised model."""
     onnx = _require("onnx")
     graph = Graph()
-    parts = [
-        normalise(graph, "observation", weights.observation_mean, weights.observation_scale),
-        normalise(graph, "goal", weights.goal_mean, weights.goal_scale),
-    ]
+    inputs, outputs = _inputs(weights), _outputs(weights)
+    parts = [_part(graph, name, weights) for name in ("observation", "goal")]
     if weights.horizon is not None:
         graph.constant("horizon", np.array([weights.horizon], np.float32))
         parts.append(embed(graph, "horizon", weights.max_period))
     raw = network(graph, parts, weights.layers)
     squash(graph, raw.name, weights)
-    float32 = onnx.TensorProto.FLOAT
+    float32, uint8 = onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8
     model = onnx.helper.make_model(
         onnx.helper.make_graph(
             graph.nodes,
             "policy",
             [
-                onnx.helper.make_tensor_value_info(name, float32, shape)
-                for name, shape in _inputs(weights).items()
+                onnx.helper.make_tensor_value_info(
+                    name, float32 if _eye_for(name, weights) is None else uint8, shape
+                )
+                for name, shape in inputs.items()
             ],
             [
                 onnx.helper.make_tensor_value_info(
                     name, float32, ["batch", len(weights.action_scale)]
                 )
-                for name in _outputs(weights)
+                for name in outputs
             ],
             [onnx.numpy_helper.from_array(v, name) for name, v in graph.constants.items()],
         ),
@@ -108,18 +109,19 @@ def verify(content: bytes, weights: Weights, policy: Any) -> float:
     options.log_severity_level = 3  # it would warn that the horizon has a default, as it should
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     rng = np.random.default_rng(0)
-    observation = _samples(rng, weights.observation_mean, weights.observation_scale)
-    goal = _samples(rng, weights.goal_mean, weights.goal_scale)
-    inputs = {"observation": observation, "goal": goal}
+    inputs = {name: _samples(rng, name, weights) for name in ("observation", "goal")}
     unit = np.maximum(weights.action_scale, 1.0)
     largest = np.zeros(SAMPLES)
+    act = jax.jit(jax.vmap(lambda *row: policy(*row)))
     for horizon in (None, rng.integers(1, int(weights.max_period) + 1, SAMPLES)):
         if horizon is not None and weights.horizon is None:
             continue
-        told = None if horizon is None else horizon.astype(np.float32)
-        wanted = jax.vmap(policy, (0, 0, None if told is None else 0))(observation, goal, told)
-        (action,) = session.run(["action"], inputs | ({} if told is None else {"horizon": told}))
-        largest = np.maximum(largest, (np.abs(action - np.asarray(wanted)) / unit).max(axis=1))
+        told = {} if horizon is None else {"horizon": horizon.astype(np.float32)}
+        for some in np.split(np.arange(SAMPLES), SAMPLES // AT_ONCE):
+            rows = {name: array[some] for name, array in (inputs | told).items()}
+            (action,) = session.run(["action"], rows)
+            difference = np.abs(action - np.asarray(act(*rows.values()))) / unit
+            largest[some] = np.maximum(largest[some], difference.max(axis=1))
     if not (largest <= TOLERANCE).all():
         raise MerlinError(
             f"the ONNX policy differs from the JAX policy by {largest.max():.1e}, which rounding "
@@ -154,9 +156,31 @@ class Graph:
         return output
 
 
-def normalise(graph: Graph, name: str, mean: np.ndarray, scale: np.ndarray) -> Value:
+def look(graph: Graph, name: str, eye: Eye) -> Value:
+    """The features of images."""
+    flat = graph.add("Flatten", graph.add("Cast", name, to=_require("onnx").TensorProto.FLOAT))
+    centred = graph.add("Sub", flat, graph.constant("image_mean", eye.mean))
+    scaled = graph.add("Mul", centred, graph.constant("image_scale", eye.scale))
+    shape = graph.constant("image_shape", np.array([-1, *eye.shape]))
+    x = graph.add("Transpose", graph.add("Reshape", scaled, shape), perm=[0, 3, 1, 2])
+    for index, (weight, bias, stride) in enumerate(eye.filters):
+        kernel = graph.constant(f"filter_{index}", weight.transpose(3, 2, 0, 1))
+        offset = graph.constant(f"filter_bias_{index}", bias)
+        border, steps = [PADDING] * 4, [stride, stride]
+        x = graph.add("Relu", graph.add("Conv", x, kernel, offset, pads=border, strides=steps))
+    seen = graph.add("Flatten", graph.add("Transpose", x, perm=[0, 2, 3, 1]))
+    if not eye.layers:
+        return Value(seen, eye.features)
+    inputs = Value(seen, len(eye.layers[0].weight))
+    latent = network(graph, [inputs], eye.layers, prefix="encoder_").name
+    length = graph.add("ReduceL2", latent, axes=[1])
+    positive = graph.add("Max", length, graph.constant("shortest", np.float32(SHORTEST)))
+    return Value(graph.add("Div", latent, positive), eye.features)
+
+
+def normalise(graph: Graph, name: str, value: str, mean: np.ndarray, scale: np.ndarray) -> Value:
     """Standardise and clip an input."""
-    centred = graph.add("Sub", name, graph.constant(f"{name}_mean", mean))
+    centred = graph.add("Sub", value, graph.constant(f"{name}_mean", mean))
     scaled = graph.add("Mul", centred, graph.constant(f"{name}_scale", scale))
     low, high = (graph.constant(n, np.float32(v)) for n, v in (("low", -CLIP), ("high", CLIP)))
     return Value(graph.add("Clip", scaled, low, high), len(mean))
@@ -171,16 +195,16 @@ def embed(graph: Graph, name: str, max_period: float) -> Value:
     return Value(both, HORIZON_DIM)
 
 
-def network(graph: Graph, parts: list[Value], layers: tuple[Layer, ...]) -> Value:
+def network(graph: Graph, parts: list[Value], layers: tuple[Layer, ...], prefix: str = "") -> Value:
     """A ReLU network on several inputs side by side.
 
     The first layer is a sum of products, one per input, not one product of them all: so the
     default horizon, a single row, serves a batch of any size.
     """
     first, *others = layers
-    x = _affine(graph, parts, first, 0)
+    x = _affine(graph, parts, first, f"{prefix}0")
     for index, layer in enumerate(others, 1):
-        x = _affine(graph, [Value(graph.add("Relu", x.name), x.width)], layer, index)
+        x = _affine(graph, [Value(graph.add("Relu", x.name), x.width)], layer, f"{prefix}{index}")
     return x
 
 
@@ -203,11 +227,11 @@ def squash(graph: Graph, raw: str, weights: Weights) -> None:
     )
 
 
-def _affine(graph: Graph, parts: list[Value], layer: Layer, index: int) -> Value:
-    total, row = graph.constant(f"bias_{index}", layer.bias), 0
+def _affine(graph: Graph, parts: list[Value], layer: Layer, label: str) -> Value:
+    total, row = graph.constant(f"bias_{label}", layer.bias), 0
     for number, (part, width) in enumerate(parts):
         rows = layer.weight[row : row + width]
-        weight = graph.constant(f"weight_{index}_{number}", rows)
+        weight = graph.constant(f"weight_{label}_{number}", rows)
         total = graph.add("Add", graph.add("MatMul", part, weight), total)
         row += width
     return Value(total, len(layer.bias))
@@ -215,20 +239,61 @@ def _affine(graph: Graph, parts: list[Value], layer: Layer, index: int) -> Value
 
 def _inputs(weights: Weights) -> dict[str, list[str | int]]:
     inputs: dict[str, list[str | int]] = {
-        "observation": ["batch", len(weights.observation_mean)],
-        "goal": ["batch", len(weights.goal_mean)],
+        "observation": ["batch", *_shape("observation", weights)],
+        "goal": ["batch", *_shape("goal", weights)],
     }
     return inputs if weights.horizon is None else inputs | {"horizon": ["batch or 1"]}
+
+
+def _eye_for(name: str, weights: Weights) -> Eye | None:
+    """What an input of the graph is seen with, if it is an image."""
+    seen = ("observation", "goal") if weights.goal_image else ("observation",)
+    return weights.eye if name in seen else None
+
+
+def _shape(name: str, weights: Weights) -> tuple[int, ...]:
+    """Of one row of an input."""
+    eye = _eye_for(name, weights)
+    return _normaliser(name, weights)[0].shape if eye is None else eye.shape
+
+
+def _normaliser(name: str, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and scale of an input, or of its features."""
+    if name == "observation":
+        return weights.observation_mean, weights.observation_scale
+    return weights.goal_mean, weights.goal_scale
+
+
+def _part(graph: Graph, name: str, weights: Weights) -> Value:
+    """An input as the policy's network is given it."""
+    eye = _eye_for(name, weights)
+    if eye is None:
+        return normalise(graph, name, name, *_normaliser(name, weights))
+    seen = look(graph, name, eye)
+    return normalise(graph, name, seen.name, *_normaliser(name, weights)) if eye.layers else seen
 
 
 def _outputs(weights: Weights) -> list[str]:
     return ["action", "std"] if weights.gaussian else ["action"]
 
 
-def _samples(rng: np.random.Generator, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def _samples(rng: np.random.Generator, name: str, weights: Weights) -> np.ndarray:
     """Inputs as they occur, and those that are far outside."""
+    eye = _eye_for(name, weights)
+    if eye is not None:
+        return _images(rng, eye)
+    mean, scale = _normaliser(name, weights)
     spread = np.where(FAR, 2 * CLIP, 1.0)[:, None]
     return (mean + spread * rng.standard_normal((SAMPLES, len(mean))) / scale).astype(np.float32)
+
+
+def _images(rng: np.random.Generator, eye: Eye) -> np.ndarray:
+    """Images about the mean one, and noise."""
+    shape = (SAMPLES, *eye.shape)
+    near = eye.mean.reshape(eye.shape) + rng.standard_normal(shape, np.float32) / eye.scale
+    far = FAR[:, None, None, None]
+    images = np.where(far, rng.integers(0, 256, shape, np.uint8), np.clip(near, 0, 255))
+    return images.astype(np.uint8)
 
 
 def _require(name: str) -> Any:

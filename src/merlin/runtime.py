@@ -10,11 +10,12 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from merlin.errors import MerlinError
+from merlin.eye import FILTERS, Eye, Filter, Layer
 from merlin.folders import policy_file
 from merlin.tensors import metadata, open_file
 
@@ -24,13 +25,6 @@ HORIZON_DIM = 32
 MIN_STD = 1e-5
 
 
-class Layer(NamedTuple):
-    """An affine map of row vectors: x @ weight + bias."""
-
-    weight: np.ndarray  # (inputs, outputs)
-    bias: np.ndarray  # (outputs,)
-
-
 @dataclass(frozen=True)
 class Weights:
     """What a policy file holds: normalisers, a ReLU network and the range of actions.
@@ -38,6 +32,10 @@ class Weights:
     The network sees the normalised observation, the normalised goal and, unless `horizon` is
     None, the embedded horizon. It answers with as many numbers as an action has, or twice as
     many; then the second half is the spread.
+
+    A policy that sees images has an eye, whose features are its observation (and its goal, if
+    `goal_image`). Where the network takes them as they are, their mean is 0, their scale 1, and
+    they are not clipped.
     """
 
     observation_mean: np.ndarray
@@ -50,6 +48,14 @@ class Weights:
     horizon: int | None
     max_period: float
     about: dict[str, Any]
+    eye: Eye | None = None
+    goal_image: bool = False
+
+    @property
+    def clips(self) -> tuple[float, float]:
+        """Where a normalised observation and a normalised goal end."""
+        features = self.eye is not None and not self.eye.layers
+        return (np.inf if features else CLIP), (np.inf if self.goal_image else CLIP)
 
     @property
     def gaussian(self) -> bool:
@@ -79,27 +85,30 @@ def read(path: Path) -> Weights:
         max_period = float(about["max_horizon"])
     except KeyError as error:
         raise MerlinError(f"{path}: lacks {error}, so it is not a policy; train anew.") from None
-    if len(shape) != 1:
-        raise MerlinError(
-            f"{path}: sees images, and only policies of vectors run without JAX; "
-            "act with it through merlin.load_run."
-        )
-    depth = sum(name.startswith("net.layers.") for name in arrays) // 2
-    names = [(f"net.layers.{i}.weight", f"net.layers.{i}.bias") for i in range(depth)]
-    if depth < 2 or set(arrays) != {*_VECTORS, *itertools.chain(*names)}:
+    try:
+        eye, arrays = _eye(arrays, about)
+        layers = _layers(arrays, "net.layers.")
+        vectors = {field: arrays.pop(name) for name, field in _VECTORS.items()}
+    except KeyError:
+        layers = ()
+    if len(layers) < 2 or arrays:
         raise MerlinError(
             f"{path}: a policy of {method} is more than one feed-forward network, and only such "
             "run without JAX; act with it through merlin.load_run."
         )
-    layers = tuple(Layer(arrays[weight], arrays[bias]) for weight, bias in names)
+    goal_image = bool(about.get("goal_image", False))
+    states = shape[0] if len(shape) == 1 or eye is None else eye.features
+    goals = goals if eye is None or not goal_image else eye.features
     weights = Weights(
-        **{field: arrays[name] for name, field in _VECTORS.items()},
+        **vectors,
         layers=layers,
-        horizon=settings.get("horizon") if len(layers[0].weight) > shape[0] + goals else None,
+        horizon=settings.get("horizon") if len(layers[0].weight) > states + goals else None,
         max_period=max_period,
         about=about,
+        eye=eye,
+        goal_image=goal_image,
     )
-    if not _fit(weights, shape[0], goals, actions):
+    if not _fit(weights, states, goals, actions) or not (eye is None or eye.fits()):
         raise MerlinError(f"{path}: the sizes of its arrays do not fit together; train anew.")
     return weights
 
@@ -113,6 +122,44 @@ _VECTORS = {
     "action_scale": "action_scale",
 }
 """Names in a policy file, beside those of layers, and what they are called here."""
+
+
+def _layers(arrays: dict[str, np.ndarray], prefix: str) -> tuple[Layer, ...]:
+    """Take the layers of a network out of the arrays."""
+    depth = sum(name.startswith(prefix) for name in arrays) // 2
+    return tuple(
+        Layer(arrays.pop(f"{prefix}{i}.weight"), arrays.pop(f"{prefix}{i}.bias"))
+        for i in range(depth)
+    )
+
+
+def _eye(
+    arrays: dict[str, np.ndarray], about: dict[str, Any]
+) -> tuple[Eye | None, dict[str, np.ndarray]]:
+    """What the policy sees with, and the arrays of one that is given features for images."""
+    shape = about["observation_shape"]
+    if "encoder" in about:  # before a policy on latents
+        seeing = {k.removeprefix("encoder."): v for k, v in arrays.items() if "encoder." in k}
+        own = {k.removeprefix("policy."): v for k, v in arrays.items() if "encoder." not in k}
+        mean, scale = seeing["inputs.mean"], seeing["inputs.scale"]
+        convolutions = _layers(seeing, "net.cnn.layers.")
+        dense, shape = _layers(seeing, "net.head.layers."), about["encoder"]["shape"]
+    elif len(shape) == 3:  # a part of the policy's network
+        convolutions, dense = _layers(arrays, "net.cnn.layers."), ()
+        own = {name.replace("net.head.", "net."): array for name, array in arrays.items()}
+        mean, scale = own["observation_normaliser.mean"], own["observation_normaliser.scale"]
+    else:
+        return None, arrays
+    filters = tuple(
+        Filter(*layer, stride) for layer, (_, _, stride) in zip(convolutions, FILTERS, strict=False)
+    )
+    eye = Eye(tuple(shape), mean, scale, filters, dense)
+    if not dense:
+        as_they_are = np.zeros(eye.features, np.float32), np.ones(eye.features, np.float32)
+        for name in ("observation", "goal") if about.get("goal_image") else ("observation",):
+            for part, value in zip(("mean", "scale"), as_they_are, strict=True):
+                own[f"{name}_normaliser.{part}"] = value
+    return eye, own
 
 
 def _fit(weights: Weights, states: int, goals: int, actions: int) -> bool:
@@ -157,8 +204,9 @@ class Policy:
         states, goals = len(weights.observation_mean), len(weights.goal_mean)
         scale = np.concatenate([weights.observation_scale, weights.goal_scale])
         self._sizes = states, goals
+        self._eye = weights.eye
         self._shift = np.concatenate([weights.observation_mean, weights.goal_mean])
-        self._limit = CLIP / scale
+        self._limit = np.repeat(np.array(weights.clips, np.float32), (states, goals)) / scale
         self._floor = -self._limit
         self._first_bias = first.bias
         self._embedding_weight = first.weight[states + goals :]
@@ -185,6 +233,8 @@ class Policy:
         A horizon replaces the one that the policy was made with.
         """
         state, goal = observation["observation"], observation["desired_goal"]
+        if self._eye is not None:
+            state, goal = self._look(self._eye, state, goal)
         if (len(state), len(goal)) != self._sizes:
             raise self._misfit(state, goal)
         if horizon is None:
@@ -214,6 +264,19 @@ class Policy:
             bias = bias + np.concatenate([np.cos(angles), np.sin(angles)]) @ self._embedding_weight
         self._layers[0][-1] = bias
         self._told = horizon
+
+    def _look(self, eye: Eye, state: Any, goal: Any) -> tuple[np.ndarray, Any]:
+        """Features in place of images."""
+        images = [np.asarray(state)] + ([np.asarray(goal)] if self.weights.goal_image else [])
+        for image in images:
+            if image.shape != eye.shape or image.dtype != np.uint8:
+                size = "x".join(map(str, eye.shape))
+                raise MerlinError(
+                    f"observation: this policy takes images of {size} in uint8, not an array of "
+                    f"shape {image.shape} in {image.dtype}."
+                )
+        seen = [eye(image) for image in images]
+        return seen[0], seen[-1] if self.weights.goal_image else goal
 
     def _misfit(self, state: Any, goal: Any) -> MerlinError:
         return MerlinError(

@@ -43,6 +43,7 @@ class Batch(NamedTuple):
     goal: Float[Array, "batch goal"]
     horizon: Float[Array, " batch"]
     first_observation: Array  # (batch, *observation), of the same episode
+    goal_observation: Array  # (batch, *observation), the state that achieved the goal, if any did
     relabelled: Bool[Array, " batch"]  # whether the goal was taken from the episode's future
     ahead: Window | None = None  # from the observation on, if `Relabel.ahead` asks for it
     behind: Window | None = None  # up to the observation, if `Relabel.behind` asks for it
@@ -66,10 +67,15 @@ class Spec(NamedTuple):
     observation_moments: Moments
     goal_moments: Moments
     tolerance: float | None = None  # how near to a goal counts as there, where that is known
+    goal_image: bool = False  # whether goals are told as images
 
     @property
     def action_dim(self) -> int:
         return len(self.action_low)
+
+    @property
+    def has_images(self) -> bool:
+        return len(self.observation_shape) > 1
 
 
 __all__ = [

@@ -7,6 +7,8 @@ where it was taken, and so on: from the last state of an episode a walk leads aw
 the forward process of the diffusion. The reverse policy is a CVAE, the dynamics model a GRU that
 reads the trajectory from its end and predicts differences of states (`models.py`). What leaves
 the range of the data or is not finite is dropped. The forward twin walks on from first states.
+
+Models take vectors: of images they are given latents (`latents.py`).
 """
 
 import math
@@ -18,7 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from merlin.augment.base import Augmented, Phi, find_phi, how_many, require_vectors, say_if_fewer
+from merlin.augment.base import (
+    Augmented,
+    Phi,
+    find_phi,
+    how_many,
+    require_vectors,
+    say_if_fewer,
+)
 from merlin.augment.fitting import fit, updates_of
 from merlin.augment.models import (
     WINDOW,
@@ -89,10 +98,14 @@ class Rollouts:
         if not 0 <= self.held_out < 1:
             raise MerlinError(f"held_out: {self.held_out} is no share below 1.")
 
+    @property
+    def sees_images(self) -> bool:
+        return False
+
     def __call__(
         self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
     ) -> Augmented:
-        require_vectors(data, "a reverse model")
+        require_vectors(data, "models of states")
         phi = find_phi(data) if phi is None else phi
         proposer, dynamics, report = self.fit(data, seed=seed, quiet=quiet)
         states, actions, lengths, made = self.roll_out(

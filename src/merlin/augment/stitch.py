@@ -26,10 +26,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
-from merlin.augment.base import Augmented, Phi, how_many, require_vectors, say_if_fewer
+from merlin.augment.base import Augmented, Phi, how_many, say_if_fewer
 from merlin.augment.encoder import train_encoder
 from merlin.augment.fitting import updates_of
 from merlin.data.dataset import Dataset
+from merlin.data.images import Selection
 from merlin.errors import MerlinError
 from merlin.progress import Progress
 
@@ -260,10 +261,13 @@ class Stitch:
             if not (math.isfinite(value) and value > 0):
                 raise MerlinError(f"{name}: {value} is not a positive number.")
 
+    @property
+    def sees_images(self) -> bool:
+        return True
+
     def __call__(
         self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
     ) -> Augmented:
-        require_vectors(data, "stitching")
         if len(data) < 2:
             raise MerlinError("stitching: needs at least two episodes to switch between.")
         embeddings, loss = self.embed(data, seed=seed, quiet=quiet)
@@ -360,7 +364,7 @@ def _join(parts: list[Walks], most: int) -> Walks:
 
 
 def _assemble(data: Dataset, walks: Walks) -> Dataset:
-    """Copy the rows of complete walks into a dataset of their own."""
+    """The rows of complete walks as a dataset of their own; images are not copied."""
     inside = walks.rows != NONE
     rows = walks.rows[inside]
     # A row's action stands as many places before it as episodes have ended before.
@@ -370,7 +374,7 @@ def _assemble(data: Dataset, walks: Walks) -> Dataset:
     acting[ends] = False
     achieved = np.asarray(data.achieved_goals[rows])
     return Dataset(
-        observations=np.asarray(data.observations[rows]),
+        observations=_rows(data.observations, rows),
         actions=np.asarray(data.actions[(rows - episode)[acting]]),
         achieved_goals=achieved,
         desired_goals=achieved[ends],
@@ -379,6 +383,12 @@ def _assemble(data: Dataset, walks: Walks) -> Dataset:
         action_high=data.action_high,
         task=data.task,
         variant=data.variant,
+    )
+
+
+def _rows(observations: Any, rows: Rows) -> Any:
+    return (
+        Selection(observations, rows) if observations.ndim > 2 else np.asarray(observations[rows])
     )
 
 

@@ -55,13 +55,15 @@ class Eval:
         task = self.task or run.config["task"]
         if task is None:
             raise MerlinError(f"{self.run}: names no task; say where to evaluate with --task.")
-        find(task).check_fit(run.config["dimensions"], str(self.run))
+        dimensions = run.config["dimensions"]
+        seen = find(task).as_seen(dimensions[:-2], run.config.get("goal", "vector"))
+        seen.check_fit(dimensions, str(self.run))
         sweep = []
         for horizon in self.horizon or (None,):
             played = [
                 evaluate(
                     policy,
-                    task,
+                    seen,
                     episodes=self.episodes,
                     horizon=horizon,
                     temperature=self.temperature,

@@ -61,7 +61,10 @@ def require_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
 
 @runtime_checkable
 class Learner(Protocol):
-    """A method: a frozen dataclass whose fields are its hyperparameters."""
+    """A method: a frozen dataclass whose fields are its hyperparameters.
+
+    One whose `sees_images` is False is given latents where the data has images.
+    """
 
     def __hash__(self) -> int: ...
 

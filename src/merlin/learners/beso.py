@@ -233,6 +233,8 @@ class Beso:
     average_decay: float = 0.999
     batch_size: int = 1024
 
+    sees_images: ClassVar[bool] = False
+
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {
             "backbone": "mlp",
@@ -286,8 +288,8 @@ class Beso:
         return Relabel(hindsight_ratio=self.hindsight_ratio, behind=self.window)
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> BesoState:
-        if len(spec.observation_shape) > 1:
-            raise MerlinError("observations: are images, which beso cannot learn from.")
+        if spec.has_images:
+            raise MerlinError("observations: are images; beso learns from their latents.")
         net: ScoreNet
         if self.backbone == "mlp":
             net = ScoreMLP(spec, self.hidden, key=key)

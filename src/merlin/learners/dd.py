@@ -191,6 +191,8 @@ class DecisionDiffuser:
     average_start: int = 2000  # until then the average is a copy
     batch_size: int = 64  # the release sums the gradients of two batches of 32
 
+    sees_images: ClassVar[bool] = False
+
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {
             "window": 8,
@@ -246,8 +248,8 @@ class DecisionDiffuser:
         return make_chain(cosine_betas(self.diffusion_steps))
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> DDState:
-        if len(spec.observation_shape) > 1:
-            raise MerlinError("observations: are images, which dd cannot learn from.")
+        if spec.has_images:
+            raise MerlinError("observations: are images; dd learns from their latents.")
         planner_key, inverse_key = jax.random.split(key)
         (states,) = spec.observation_shape
         model = Model(

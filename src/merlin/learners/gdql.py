@@ -186,6 +186,8 @@ class GDQL:
     average_start: int = 1000  # until then the average is a copy
     batch_size: int = 256
 
+    sees_images: ClassVar[bool] = False
+
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {"hidden": (128, 128, 128), "candidates": 10, "learning_rate": 1e-3}
     }
@@ -219,8 +221,8 @@ class GDQL:
         return make_chain(variance_preserving_betas(self.diffusion_steps))
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> GDQLState:
-        if len(spec.observation_shape) > 1:
-            raise MerlinError("observations: are images, which g-dql cannot learn from.")
+        if spec.has_images:
+            raise MerlinError("observations: are images; g-dql learns from their latents.")
         actor_key, *critic_keys = jax.random.split(key, 3)
         inputs = spec.observation_shape[0] + spec.goal_dim
         net = NoiseNet(inputs, spec.action_dim, self.hidden, key=actor_key)

@@ -42,9 +42,10 @@ def _arena(task: Task) -> Arena | None:
 def _weights(file: Path) -> Weights | None:
     """The weights, if they are of a kind that the page can run."""
     try:
-        return read(file)
+        weights = read(file)
     except MerlinError:
         return None
+    return weights if weights.eye is None else None
 
 
 def _acting(weights: Weights, task: Task) -> dict[str, Any]:
