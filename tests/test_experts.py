@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -19,7 +20,7 @@ from merlin.experts import controllers, library
 from merlin.experts.actor import Actor
 from merlin.experts.behaviour import Expert, play_episodes
 from merlin.experts.ddpg import DDPG, Replay, Scaling, to_numpy, track
-from merlin.experts.plans import Plan
+from merlin.experts.plans import PLANS, Plan
 from merlin.experts.training import train_expert
 from merlin.tasks.registry import TASKS
 from merlin.values import act
@@ -134,6 +135,15 @@ def test_advice_is_followed_for_the_goal_that_was_asked_for():
     far = learner.disagreement(state.actor, advised, scaling, jax.random.key(0))
     other = advised._replace(advice=jnp.full((3, 5, 1), -0.5))
     assert far < 0.01 < 0.9 < learner.disagreement(state.actor, other, scaling, jax.random.key(0))
+
+
+def test_in_the_end_an_actor_clones_nobody():
+    plan = replace(PLANS["FetchPush"], alone_from=3)
+    first, last = plan.learner_at(2), plan.learner_at(3)
+    assert first == plan.learner
+    assert first.cloning_weight > last.cloning_weight == 0 == last.action_penalty
+    assert 0 < last.learning_rate < first.learning_rate
+    assert replace(plan, alone_from=None).learner_at(99) == plan.learner
 
 
 def test_the_numpy_actor_is_the_jax_actor(tmp_path):

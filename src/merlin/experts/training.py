@@ -186,7 +186,7 @@ def _cycles(
             sums.add(played)
             scaling = sums.scaling()
             state, metrics = _improve(
-                learner,
+                plan.learner_at(cycle),
                 state,
                 memory.replay,
                 shown,
@@ -262,7 +262,7 @@ def _look(
     lines = "".join(json.dumps(entry) + "\n" for entry in about["curve"])
     write_bytes(out / "curve.jsonl", lines.encode())
     best = about["best"]
-    if best is None or (row["success"], row["return"]) > (best["success"], best["return"]):
+    if best is None or row["return"] > best["return"]:
         about["best"] = row
         actor.save(out / "actor.safetensors")
     return row
