@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 import merlin
 from merlin.augment import Rollouts, Stitch
@@ -234,3 +235,15 @@ class TestCommandLine:
         said = capsys.readouterr().err.strip().splitlines()[-1]
         assert sentence in said
         assert not (tmp_path / "new").exists()
+
+    @pytest.mark.parametrize("goal", ["vector", "image"])
+    def test_a_run_from_images_is_filmed_and_replayed(self, goal, image_folder, tmp_path):
+        run = str(tmp_path / "run")
+        asked = ["--updates", "1", "--set", "hidden=8", "batch_size=4", "--eval-episodes", "1"]
+        main(["train", str(image_folder), "--goal", goal, "--out", run, *asked])
+        film, page = tmp_path / "film.gif", tmp_path / "page.html"
+        main(["eval", run, "--episodes", "1", "--video", str(film), "--video-episodes", "1"])
+        main(["play", run, "--out", str(page), "--episodes", "2"])
+        with Image.open(film) as frames:
+            assert frames.n_frames == 51
+        assert '"kind":"recorded"' in page.read_text()

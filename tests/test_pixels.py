@@ -85,7 +85,7 @@ class TestFrames:
     def test_goal_images_show_the_goal_reached(self):
         told = VectorBatch(replace(POINT, goal="image"), 2).reset([3, 4])
         goals = VectorBatch(POINT, 2).reset([3, 4])["desired_goal"]
-        np.testing.assert_array_equal(told["desired_goal"], film(goals, SIZE))
+        np.testing.assert_array_equal(told["goal_image"], film(goals, SIZE))
 
     def test_sawyer_is_replayed_exactly(self):
         data = merlin.collect("SawyerDoor", "random", episodes=2, workers=1)
@@ -106,7 +106,7 @@ class TestFrames:
     @pytest.mark.parametrize("name", ["SawyerReach", "SawyerDoor"])
     def test_sawyer_goal_images_show_the_goal_reached(self, name):
         batch = LocalBatch(find(name).from_pixels(SIZE, "image"), 1)
-        goals = np.stack([batch.reset([seed])["desired_goal"][0] for seed in (0, 1)])
+        goals = np.stack([batch.reset([seed])["goal_image"][0] for seed in (0, 1)])
         start = batch.reset([0])["observation"][0]
         env = batch._envs[0]
         held = env._data.qpos.copy()

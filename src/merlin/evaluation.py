@@ -15,7 +15,7 @@ from merlin.errors import MerlinError
 from merlin.latents import SeeingPolicy
 from merlin.learners.base import Policy, PolicyWithMemory
 from merlin.stats import summary
-from merlin.tasks.batch import Batch, Observation, make_batch
+from merlin.tasks.batch import GOAL_IMAGE, Batch, Observation, make_batch
 from merlin.tasks.registry import Task, find
 from merlin.tasks.rollout import (
     Rollout,
@@ -156,7 +156,7 @@ def _actor(
     def act(observation: Observation, t: int) -> np.ndarray:
         nonlocal memory
         state = float32_or_images(observation["observation"])
-        goal = float32_or_images(observation["desired_goal"])
+        goal = float32_or_images(observation.get(GOAL_IMAGE, observation["desired_goal"]))
         action, memory = _act(policy, memory, state, goal, told, key, np.uint32(t), labels)
         return np.asarray(action)
 

@@ -90,7 +90,7 @@ class Eval:
             save_video(
                 self.video,
                 run.policy,
-                task,
+                seen,
                 episodes=self.video_episodes,
                 horizon=self.horizon[0] if self.horizon else None,
                 temperature=self.temperature,

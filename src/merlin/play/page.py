@@ -75,7 +75,8 @@ def _task(folder: Path) -> Any:
     config = read_config(folder)
     if config["task"] is None:
         raise MerlinError(f"{folder}: names no task, so there is nothing to play in.")
-    task = find(config["task"])
+    seen = config["dimensions"][:-2], config.get("goal", "vector")
+    task = find(config["task"]).as_seen(*seen)
     task.check_fit(config["dimensions"], str(folder))
     return task
 

@@ -15,6 +15,8 @@ from merlin.tasks.registry import Task
 from merlin.tasks.workers import Pool
 
 Observation = dict[str, np.ndarray]
+GOAL_IMAGE = "goal_image"
+"""Of an observation: the goal as an image, for policies that are told it so."""
 
 
 class Step(NamedTuple):
@@ -85,8 +87,8 @@ class VectorBatch:
         if self._task.sees == "state":
             return observation
         frames = np.stack(self._env.render())  # type: ignore[arg-type]
-        goals = observation["desired_goal"] if self._goals is None else self._goals
-        return {**observation, "observation": frames, "desired_goal": goals}
+        goals = {} if self._goals is None else {GOAL_IMAGE: self._goals}
+        return {**observation, "observation": frames, **goals}
 
     def close(self) -> None:
         self._env.close()
@@ -124,7 +126,7 @@ class LocalBatch:
             frames: list[Any] = [env.render() for env in self._envs]
             stacked["observation"] = np.stack(frames)
         if self._goals:
-            stacked["desired_goal"] = np.stack(self._goals)
+            stacked[GOAL_IMAGE] = np.stack(self._goals)
         return stacked
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ class Rollout(NamedTuple):
     observations: np.ndarray  # (episodes, steps + 1, *observation): float32, or uint8 images
     actions: Float[np.ndarray, "episodes steps action"]
     achieved_goals: Float[np.ndarray, "episodes steps+1 goal"]
-    desired_goals: np.ndarray  # (episodes, *goal)
+    desired_goals: Float[np.ndarray, "episodes goal"]
     rewards: Float[np.ndarray, "episodes steps"]  # 1 where the state reached is at the goal
     success: Bool[np.ndarray, "episodes steps"]
 
@@ -40,7 +40,7 @@ def rollout(batch: Batch, act: Act, seeds: Sequence[int], steps: int) -> Rollout
         observations=float32_or_images(np.stack([s["observation"] for s in states], 1)),
         actions=np.stack(actions, 1),
         achieved_goals=np.stack([s["achieved_goal"] for s in states], 1).astype(np.float32),
-        desired_goals=float32_or_images(states[0]["desired_goal"]),
+        desired_goals=np.array(states[0]["desired_goal"], np.float32),
         rewards=np.stack(rewards, 1),
         success=np.stack(success, 1),
     )
