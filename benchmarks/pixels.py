@@ -88,7 +88,7 @@ def tiled(gigabytes: float, path: Path) -> Dataset:
 
 def train_alone(path: Path) -> None:
     """In a process of its own: load and train, then tell the peak of resident memory."""
-    merlin.train(LEARNER, merlin.load(path), updates=60, eval_episodes=10, final_episodes=10)
+    merlin.train(LEARNER, merlin.load(path), updates=400, eval_episodes=10, final_episodes=10)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"peak_gigabytes": round(peak / 1e9, 2)}))
 
