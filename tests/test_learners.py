@@ -268,8 +268,8 @@ def test_normalisers_and_bounds_are_not_trained():
 
 
 def test_settings_over_tuned_values_over_defaults():
-    tuned = {"hindsight_ratio": 0.2, "horizon": 20, "hidden": (1,)}
-    # hidden was not tuned per task, so the registry may not set it.
+    tuned = {"hindsight_ratio": 0.2, "horizon": 20, "batch_size": 1}
+    # The size of batches was not tuned per task, so the registry may not set it.
     assert configure("merlin", {}, tuned) == Merlin(hindsight_ratio=0.2, horizon=20)
     given = {"horizon": "none", "hidden": "16,8", "learning_rate": "1e-3"}
     assert configure("merlin", given, tuned) == Merlin(
