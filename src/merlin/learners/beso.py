@@ -239,7 +239,7 @@ class Beso:
         "small": {
             "backbone": "mlp",
             "window": 1,
-            "guidance": 3.0,
+            "guidance": 6.0,
             "learning_rate": 1e-3,
             "decay_updates": 10_000,
             "batch_size": 512,
