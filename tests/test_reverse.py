@@ -13,6 +13,7 @@ import pytest
 from merlin.augment import Rollouts
 from merlin.augment.base import find_phi, moments
 from merlin.augment.models import make_dynamics, make_proposer, scales_of, sequences, window
+from merlin.augment.reverse import _range
 from merlin.data import Dataset, Episode
 from merlin.data.dataset import validate
 from merlin.errors import MerlinError
@@ -228,6 +229,37 @@ def test_episodes_of_many_lengths():
     assert set(new.lengths) == {2, 3, 150, 7}
 
 
+def test_noise_on_states_is_part_of_what_is_to_be_undone():
+    """A model that predicts no change errs by the noise as well: by 2 squared in such units."""
+    data = drifting()
+    rows, scales = sequences(data, np.arange(len(data))), scales_of(data, forward=False)
+    model = make_dynamics(data, scales, 4, 1, jax.random.key(0))
+    model = jax.tree.map(jnp.zeros_like, model)
+    model = eqx.tree_at(lambda m: m.scales, model, scales)
+    losses = [
+        np.mean(
+            [
+                Rollouts(state_noise=noise, dynamics_batch=64)._dynamics_loss(
+                    model, rows, 10, jax.random.key(seed)
+                )
+                for seed in range(8)
+            ]
+        )
+        for noise in (0.0, 2.0)
+    ]
+    moving = np.mean(np.asarray(scales.difference_spread) > 0)
+    assert 0 < moving < 1  # what never changes gets no noise
+    np.testing.assert_allclose(losses[1] - losses[0], 4.0 * moving, rtol=0.1)
+
+
+def test_what_hardly_moves_may_be_missed_by_what_no_policy_sees():
+    """The first dimension moves by 2, the second by a micrometre: it counts as one of 0.1."""
+    rows = np.array([[-1.0, 3.0], [1.0, 3.000001]], np.float32)
+    low, high = _range(rows, margin=0.05)
+    np.testing.assert_allclose(low, [-1.1, 2.995], atol=1e-5)
+    np.testing.assert_allclose(high, [1.1, 3.005], atol=1e-5)
+
+
 def test_a_model_that_runs_away_is_said_so():
     data = drifting()
     wild = replace(data, observations=data.observations * np.float32(1e-3))
@@ -247,6 +279,7 @@ def test_a_model_that_runs_away_is_said_so():
         ({"proposer_hidden": ()}, "start at 1"),
         ({"model_learning_rate": 0.0}, "model_learning_rate"),
         ({"kl_weight": -1.0}, "kl_weight"),
+        ({"state_noise": -1.0}, "state_noise"),
         ({"held_out": 1.0}, "held_out"),
     ],
 )

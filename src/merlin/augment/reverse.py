@@ -42,9 +42,13 @@ from merlin.augment.models import (
 )
 from merlin.data.dataset import ROWS_AT_ONCE, Dataset
 from merlin.errors import MerlinError
+from merlin.nets import CLIP, LEAST_STD
 from merlin.progress import Progress
 
 ROLLOUTS_AT_ONCE = 1024
+LEAST_RANGE = 2 * CLIP * LEAST_STD
+"""What a range counts as at least: what a policy takes in of a dimension that hardly moves. The
+fingers of a closed gripper rattle by micrometres, and no model follows that."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Rollouts:
     """Trajectories made by learned models (Merlin-P)."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {"kl_weight": 1.0, "dynamics_batch": 256},
+        "paper": {"kl_weight": 1.0, "dynamics_batch": 256, "state_noise": 0.0},
         "release": {
             "dynamics_layers": 2,
             "dynamics_batch": 256,
@@ -60,6 +64,7 @@ class Rollouts:
             "model_epochs": 100,
             "kl_weight": 0.5,
             "latent_scale": 1e-3,
+            "state_noise": 0.0,
         },
     }
 
@@ -75,6 +80,7 @@ class Rollouts:
     model_max_updates: int = 20_000
     dynamics_batch: int = 32  # trajectories that the dynamics model learns from at once
     dynamics_max_updates: int = 2500  # each costs as much as 50 of the policy's
+    state_noise: float = 0.1  # on the states that it learns from, in deviations of differences
     held_out: float = 0.05  # share of episodes that measure the dynamics model
     margin: float = 0.05  # how far out of the data's range a rollout may go, in ranges
     attempts: int = 10  # at most so many rollouts per trajectory wanted
@@ -91,7 +97,7 @@ class Rollouts:
             raise MerlinError(
                 f"model_learning_rate: {self.model_learning_rate} is not a positive number."
             )
-        for name in ("kl_weight", "latent_scale", "margin"):
+        for name in ("kl_weight", "latent_scale", "state_noise", "margin"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise MerlinError(f"{name}: {value} is not a number from 0 up.")
@@ -189,10 +195,14 @@ class Rollouts:
     def _dynamics_loss(
         self, model: Dynamics, rows: Sequences, steps: int, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        draw, *keys = jax.random.split(key, self.dynamics_batch + 1)
+        draw, noise, *keys = jax.random.split(key, self.dynamics_batch + 2)
         chosen = jax.random.randint(draw, (self.dynamics_batch,), 0, len(rows.episodes))
         cut = lambda e, k: window(rows, e, steps, k, forward=self.forward)  # noqa: E731
         windows = jax.vmap(cut)(rows.episodes[chosen], jnp.stack(keys))
+        # A model that has seen only recorded states does not find back once it is off them.
+        amount = self.state_noise * model.scales.difference_spread
+        astray = windows.states + amount * jax.random.normal(noise, windows.states.shape)
+        windows = windows._replace(states=astray)
         count = jnp.sum(windows.valid).astype(jnp.float32)
         return jnp.sum(jax.vmap(model.loss)(windows)) / count
 
@@ -301,5 +311,5 @@ def _range(rows: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
     low = np.min([piece.min(0) for piece in pieces], axis=0)
     high = np.max([piece.max(0) for piece in pieces], axis=0)
     # Rounding alone moves a dimension that never changes in the data.
-    slack = margin * (high - low) + 1e-6 * np.maximum(abs(low), abs(high))
+    slack = margin * np.maximum(high - low, LEAST_RANGE) + 1e-6 * np.maximum(abs(low), abs(high))
     return low - slack, high + slack
