@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow bench bench-stitching bench-runtime lint format docs clean
+.PHONY: demo test slow bench bench-stitching bench-runtime bench-actions bench-pixels lint format docs clean
 
 demo: .venv/.installed
 	$(BIN)/python examples/demo.py
@@ -24,6 +24,14 @@ bench: .venv/.installed
 
 bench-stitching: .venv/.installed-dev
 	$(BIN)/python benchmarks/stitching.py
+
+# Also draws docs/images/timing.png; Decision Diffuser alone takes minutes.
+bench-actions: .venv/.installed
+	$(BIN)/python benchmarks/actions.py
+
+# Writes 8 GB to the temporary folder, and deletes them.
+bench-pixels: .venv/.installed
+	$(BIN)/python benchmarks/pixels.py
 
 # Compares with PyTorch, which nothing else here needs.
 bench-runtime: .venv/.installed-bench

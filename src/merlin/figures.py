@@ -167,6 +167,19 @@ def patchwork(
     axes.set_title(label, fontsize=9)
 
 
+def _three_digits(number: float) -> str:
+    """As people write it: 25.5, 1,470, 172,000."""
+    return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
+
+
+def _duration(milliseconds: float) -> str:
+    return (
+        f"{_three_digits(milliseconds)} ms"
+        if milliseconds < 1000
+        else f"{_three_digits(milliseconds / 1000)} s"
+    )
+
+
 def timing(axes: Axes, milliseconds: Mapping[str, float], *, title: str, baseline: str) -> None:
     """Bars of time per method on a logarithmic scale, each with its ratio to the baseline."""
     names = list(milliseconds)
@@ -174,8 +187,8 @@ def timing(axes: Axes, milliseconds: Mapping[str, float], *, title: str, baselin
     bars = axes.bar(names, list(milliseconds.values()), color=colours, width=0.65)
     for name, bar in zip(names, bars, strict=True):
         ratio = milliseconds[name] / milliseconds[baseline]
-        text = f"{milliseconds[name]:.3g} ms"
-        text += "" if name == baseline else f"\nx {ratio:.3g}"
+        text = _duration(milliseconds[name])
+        text += "" if name == baseline else f"\nx {_three_digits(ratio)}"
         axes.annotate(
             text,
             (bar.get_x() + bar.get_width() / 2, bar.get_height()),
