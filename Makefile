@@ -8,7 +8,7 @@ demo: .venv/.installed
 	$(BIN)/python examples/demo.py
 
 test: .venv/.installed-dev
-	$(BIN)/pytest -n 2 --dist worksteal --durations 25 --durations-min 5
+	$(BIN)/pytest -n 2 --dist loadfile --durations 25 --durations-min 5
 
 slow: .venv/.installed-dev
 	$(BIN)/pytest -m slow
