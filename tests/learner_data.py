@@ -1,11 +1,15 @@
 """A world whose answers are known, and batches by hand, for the tests of learners."""
 
 from functools import lru_cache
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from merlin.data import Dataset, Episode
+from merlin.data.relabel import make_spec
+from merlin.learners import Learner
 from merlin.types import Batch
 
 SYMMETRIC = (np.array([-1.0, -1.0]), np.array([1.0, 1.0]))
@@ -25,6 +29,17 @@ def random_walks(asymmetric: bool = False) -> Dataset:
         states = rng.normal(0, 1, (1, 2)) + np.cumsum(np.vstack([np.zeros(2), actions]), 0)
         episodes.append(Episode(states, actions, states, states[-1]))
     return Dataset.from_episodes(episodes, action_low=low, action_high=high)
+
+
+@lru_cache
+def fresh(learner: Learner, tolerance: float = TOLERANCE) -> Any:
+    """A learner's first state, for walks within bounds that are not symmetric."""
+    spec = make_spec(random_walks(asymmetric=True), learner.relabel, tolerance)
+    return jax.jit(lambda key: learner.init(key, spec))(jax.random.key(0))
+
+
+def floats(*values: Any) -> jax.Array:
+    return jnp.asarray(values, jnp.float32)
 
 
 def tiny_batch(actions, **fields) -> Batch:
