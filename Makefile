@@ -2,13 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow bench bench-stitching lint format docs clean
+.PHONY: demo test slow bench bench-stitching bench-runtime bench-actions bench-pixels lint format docs clean
 
 demo: .venv/.installed
 	$(BIN)/python examples/demo.py
 
 test: .venv/.installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile --durations 25 --durations-min 5
 
 slow: .venv/.installed-dev
 	$(BIN)/pytest -m slow
@@ -24,6 +24,18 @@ bench: .venv/.installed
 
 bench-stitching: .venv/.installed-dev
 	$(BIN)/python benchmarks/stitching.py
+
+# Also draws docs/images/timing.png; Decision Diffuser alone takes minutes.
+bench-actions: .venv/.installed
+	$(BIN)/python benchmarks/actions.py
+
+# Writes 8 GB to the temporary folder, and deletes them.
+bench-pixels: .venv/.installed
+	$(BIN)/python benchmarks/pixels.py
+
+# Compares with PyTorch, which nothing else here needs.
+bench-runtime: .venv/.installed-bench
+	$(BIN)/python benchmarks/runtime.py
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .
@@ -49,4 +61,8 @@ clean:
 
 .venv/.installed-dev: .venv/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
+	touch $@
+
+.venv/.installed-bench: .venv/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[export,bench]"
 	touch $@

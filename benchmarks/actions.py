@@ -28,9 +28,9 @@ from merlin.data.relabel import make_spec
 from merlin.figures import save, timing
 from merlin.learners import GDQL, Beso, DecisionDiffuser, Learner, Merlin, MerlinPlus
 from merlin.loop import compiled_chunk
+from throughput import GOAL, OBSERVATION, fetch_push_shaped
 
-OBSERVATION, ACTION, GOAL = 25, 4, 3
-EPISODES, STATES = 200, 50
+EPISODES = 200
 TOLERANCE = 0.05
 BATCHES = (1, 100)
 SHORT = (1, 2)
@@ -43,20 +43,6 @@ METHODS: dict[str, Learner] = {
     "beso": Beso(),
 }
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "timing.png"
-
-
-def fetch_push_shaped() -> Dataset:
-    rng = np.random.default_rng(0)
-    states = rng.standard_normal((EPISODES * STATES, OBSERVATION)).astype(np.float32)
-    return Dataset(
-        observations=states,
-        actions=rng.uniform(-1, 1, (EPISODES * (STATES - 1), ACTION)).astype(np.float32),
-        achieved_goals=states[:, 3:6],
-        desired_goals=rng.standard_normal((EPISODES, GOAL)).astype(np.float32),
-        starts=np.arange(EPISODES + 1) * STATES,
-        action_low=np.full(ACTION, -1.0, np.float32),
-        action_high=np.full(ACTION, 1.0, np.float32),
-    )
 
 
 def updating(learner: Learner, data: Dataset, state: Any) -> Callable[[], None]:
@@ -84,7 +70,7 @@ def acting(policy: Any, batch: int) -> Callable[[], None]:
 
 
 def contenders() -> dict[str, Callable[[], None]]:
-    data, found = fetch_push_shaped(), {}
+    data, found = fetch_push_shaped(EPISODES), {}
     for name, learner in METHODS.items():
         spec = make_spec(data, learner.relabel, TOLERANCE)
         build = jax.jit(lambda key, learner=learner, spec=spec: learner.init(key, spec))

@@ -1,22 +1,28 @@
 """Milliseconds per update of every method, as ratios to Merlin, all measured in one run.
 
 FetchPush shapes and the methods' own settings, by the real loop with sampling. Rounds alternate
-between the methods, so that a noisy neighbour slows all of them. Prints one JSON line.
+between the methods, so that a noisy neighbour slows all of them. The diffusion methods, which take
+seconds per update, are timed in `actions.py`. Prints one JSON line.
 """
 
+import argparse
 import json
 import statistics
 import time
 
-from merlin.learners import LEARNERS, configure
+from merlin.learners import configure
 from throughput import fetch_push_shaped, training
 
 UPDATES, ROUNDS = 50, 9
+PEERS = ("gcsl", "wgcsl", "am", "gofar")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--methods", nargs="+", default=PEERS)
+    names = ["merlin", *parser.parse_args().methods]
     data = fetch_push_shaped()
-    contenders = {name: training(configure(name), data, UPDATES) for name in LEARNERS}
+    contenders = {name: training(configure(name), data, UPDATES) for name in names}
     for run in contenders.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in contenders}

@@ -1,9 +1,10 @@
 """How well the reverse models of Merlin-P know a task, on episodes that they were not trained on.
 
 For each task: the share of the variance of one-step state differences that the reverse dynamics
-model explains (mean and minimum over the dimensions that move), and how many rollouts over a whole
-episode had to be dropped because they left the range of the data or were not finite. Collects data
-that is missing. Prints one JSON line per task.
+model explains (of all variance together in the states' own units; mean and minimum over the
+dimensions that move), and how many rollouts over a whole episode had to be dropped because they
+left the range of the data or were not finite. Collects data that is missing. Prints one JSON line
+per task.
 
     python benchmarks/reverse_models.py PointRooms:random Reacher:expert FetchReach:random
 """

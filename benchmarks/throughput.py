@@ -27,15 +27,16 @@ EPISODES, STATES = 4000, 50
 UPDATES, ROUNDS = 100, 12
 
 
-def fetch_push_shaped() -> Dataset:
+def fetch_push_shaped(episodes: int = EPISODES) -> Dataset:
+    """Random numbers with the shapes of FetchPush's data."""
     rng = np.random.default_rng(0)
-    states = rng.standard_normal((EPISODES * STATES, OBSERVATION)).astype(np.float32)
+    states = rng.standard_normal((episodes * STATES, OBSERVATION)).astype(np.float32)
     return Dataset(
         observations=states,
-        actions=rng.uniform(-1, 1, (EPISODES * (STATES - 1), ACTION)).astype(np.float32),
+        actions=rng.uniform(-1, 1, (episodes * (STATES - 1), ACTION)).astype(np.float32),
         achieved_goals=states[:, 3:6],
-        desired_goals=rng.standard_normal((EPISODES, GOAL)).astype(np.float32),
-        starts=np.arange(EPISODES + 1) * STATES,
+        desired_goals=rng.standard_normal((episodes, GOAL)).astype(np.float32),
+        starts=np.arange(episodes + 1) * STATES,
         action_low=np.full(ACTION, -1.0, np.float32),
         action_high=np.full(ACTION, 1.0, np.float32),
     )

@@ -2,8 +2,9 @@
 
     python results/update.py
 
-Writes the report of results/state, and the parts of README.md and docs/results.md between the
-markers. Nothing there is written by hand, and a test fails when a page is out of date.
+Writes the report of results/state, and the parts of README.md, docs/results.md and the pages of
+methods that are between markers. Nothing there is written by hand, and a test fails when a page is
+out of date.
 """
 
 import shutil
@@ -19,15 +20,24 @@ STATE = ROOT / "results" / "state"
 FIGURES = ROOT / "docs" / "images" / "results"
 
 
+METHODS = ("merlin", "merlin-p", "merlin-np", "gcsl", "wgcsl", "am", "gofar", "dd", "g-dql", "beso")
+"""Those whose page shows what they scored; it has the method's name."""
+
+
 def pages() -> dict[Path, str]:
     """Every page that shows results, as it should be."""
-    block = headline(build(rows.read([STATE])))
-    shown = sorted(path.name for path in FIGURES.glob("*.svg"))
-    drawn = "\n\n".join(f"![{Path(name).stem}](images/results/{name})" for name in shown)
+    known = rows.read([STATE])
+    block = headline(build(known))
+    figures = sorted(path.name for path in FIGURES.glob("*.svg"))
+    drawn = "\n\n".join(f"![{Path(name).stem}](images/results/{name})" for name in figures)
     blocks = {
         ROOT / "README.md": block,
         ROOT / "docs" / "results.md": f"{block}\n{drawn}",
     }
+    for method in METHODS:
+        own = [row for row in known if row.algo == method and not row.settings]
+        shown = " and ".join(sorted({f"`{row.method}`" for row in own}))
+        blocks[ROOT / "docs" / f"{method}.md"] = f"Of {shown}.\n\n{headline(build(own))}"
     return {path: with_headline(path.read_text(), text) for path, text in blocks.items()}
 
 

@@ -20,7 +20,7 @@ import jaxtyping
 
 # Shapes and types of these modules are checked at every call. Not merlin.data.dataset: a Dataset
 # may hold anything until `validate` has said in words what is wrong with it.
-_NETS = ("nets", "unet", "transformer", "diffusion")
+_NETS = ("nets", "vision", "unet", "transformer", "diffusion")
 _CHECKED = ("data.relabel", *_NETS, "values", "augment", "learners", "stats", "checkpoint")
 jaxtyping.install_import_hook([f"merlin.{name}" for name in _CHECKED], "beartype.beartype")
 
@@ -29,10 +29,13 @@ import numpy as np
 import optax
 import pytest
 
+import browsers
 import merlin
 from merlin.cli import main
 from merlin.data import Dataset
+from merlin.data.filming import with_images
 from merlin.learners import Merlin
+from pixel_data import POINT
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 _bias_correction = optax.tree.bias_correction
@@ -77,6 +80,14 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory, point_data: Dataset) ->
     return folder
 
 
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory):
+    """One browser for all tests."""
+    driver = browsers.start(tmp_path_factory.mktemp("browser"))
+    yield driver
+    driver.quit()
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
@@ -98,3 +109,19 @@ def call(capsys):
         return capsys.readouterr()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def point_states():
+    return merlin.collect("PointReach", "random", episodes=6)
+
+
+@pytest.fixture(scope="session")
+def image_folder(point_states, tmp_path_factory):
+    path = tmp_path_factory.mktemp("pixels") / "data"
+    return merlin.save(with_images(point_states, POINT), path)
+
+
+@pytest.fixture(scope="session")
+def images(image_folder):
+    return merlin.load(image_folder)

@@ -1,11 +1,15 @@
 """A world whose answers are known, and batches by hand, for the tests of learners."""
 
 from functools import lru_cache
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from merlin.data import Dataset, Episode
+from merlin.data.relabel import make_spec
+from merlin.learners import Learner
 from merlin.types import Batch
 
 SYMMETRIC = (np.array([-1.0, -1.0]), np.array([1.0, 1.0]))
@@ -27,6 +31,17 @@ def random_walks(asymmetric: bool = False) -> Dataset:
     return Dataset.from_episodes(episodes, action_low=low, action_high=high)
 
 
+@lru_cache
+def fresh(learner: Learner, tolerance: float = TOLERANCE) -> Any:
+    """A learner's first state, for walks within bounds that are not symmetric."""
+    spec = make_spec(random_walks(asymmetric=True), learner.relabel, tolerance)
+    return jax.jit(lambda key: learner.init(key, spec))(jax.random.key(0))
+
+
+def floats(*values: Any) -> jax.Array:
+    return jnp.asarray(values, jnp.float32)
+
+
 def tiny_batch(actions, **fields) -> Batch:
     n = len(actions)
     zeros = jnp.zeros((n, 2), jnp.float32)
@@ -39,6 +54,7 @@ def tiny_batch(actions, **fields) -> Batch:
         goal=zeros,
         horizon=jnp.ones(n, jnp.float32),
         first_observation=zeros,
+        goal_observation=zeros,
         relabelled=jnp.ones(n, bool),
         future_goal=zeros,
         future_horizon=jnp.ones(n, jnp.float32),

@@ -12,6 +12,8 @@ import merlin
 from conftest import SCHEDULE
 from merlin.cli import main
 from merlin.cli.app import COMMANDS
+from merlin.learners import GCSL, GDQL
+from policy_files import write_run
 
 FEW = ["--updates", "20", "--set", "hidden=16", "batch_size=32"]
 FEW += [f"--{name.replace('_', '-')}={value}" for name, value in SCHEDULE.items()]
@@ -155,6 +157,18 @@ def test_eval_of_the_best_and_with_noise(call_json, run_folder):
     assert noisy["temperature"] == 1.0
     assert noisy["return"] != mean["return"]
     assert call_json("eval", run_folder, "--episodes", 5, "--checkpoint", "best")
+
+
+@pytest.mark.parametrize(
+    ("learner", "temperature"),
+    [(GCSL(hidden=(8,)), 0.0), (GDQL(hidden=(8,), candidates=1, diffusion_steps=1), 1.0)],
+)
+def test_eval_leaves_a_policy_its_own_temperature(
+    learner, temperature, call, call_json, tmp_path, rng
+):
+    run = write_run(tmp_path / "run", merlin.TASKS["PointReach"], learner, rng)
+    assert call_json("eval", run, "--episodes", 3)["temperature"] == temperature
+    assert "no horizon" in call("eval", run, "--episodes", 3).out
 
 
 def subcommands(hint):

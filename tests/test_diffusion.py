@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from learner_data import floats
 from merlin.diffusion import (
     add_noise,
     cosine_betas,
@@ -26,10 +27,6 @@ from merlin.diffusion import (
 
 MEAN, STD = 0.7, 0.4
 """The Gaussian that samplers are asked for: its best denoiser is a line."""
-
-
-def floats(*values):
-    return jnp.asarray(values, jnp.float32)
 
 
 # Schedules

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -19,7 +20,7 @@ from merlin.experts import controllers, library
 from merlin.experts.actor import Actor
 from merlin.experts.behaviour import Expert, play_episodes
 from merlin.experts.ddpg import DDPG, Replay, Scaling, to_numpy, track
-from merlin.experts.plans import Plan
+from merlin.experts.plans import PLANS, Plan
 from merlin.experts.training import train_expert
 from merlin.tasks.registry import TASKS
 from merlin.values import act
@@ -112,6 +113,39 @@ def test_demonstrations_are_cloned_where_the_critic_prefers_them(sign, cloned):
     assert (float(jnp.min(mine)) > 0.6) == cloned
 
 
+def test_advice_is_followed_for_the_goal_that_was_asked_for():
+    """The actions taken say 0.0 to 0.1, the advice 0.5: the actor does what it was advised."""
+    learner = DDPG(
+        tolerance=0.5,
+        hidden=(16,),
+        cloning_weight=1000.0,
+        batch_size=8,
+        advice_batch=32,
+        action_penalty=0.0,
+        learning_rate=1e-2,
+    )
+    state = learner.init(jax.random.key(0), 1, 1, 1)
+    scaling = Scaling(jnp.zeros(1), jnp.full(1, 0.01), jnp.zeros(1), jnp.ones(1))
+    advised = replay()._replace(advice=jnp.full((3, 5, 1), 0.5))
+    update = jax.jit(learner.update)
+    for step in range(200):
+        state, _ = update(state, advised, None, scaling, jax.random.key(step))
+    mine = act(state.actor, scaling(advised.observations[0, :5], jnp.full((5, 1), -1.0)))
+    np.testing.assert_allclose(mine, 0.5, atol=0.05)
+    far = learner.disagreement(state.actor, advised, scaling, jax.random.key(0))
+    other = advised._replace(advice=jnp.full((3, 5, 1), -0.5))
+    assert far < 0.01 < 0.9 < learner.disagreement(state.actor, other, scaling, jax.random.key(0))
+
+
+def test_in_the_end_an_actor_clones_nobody():
+    plan = replace(PLANS["FetchPush"], alone_from=3)
+    first, last = plan.learner_at(2), plan.learner_at(3)
+    assert first == plan.learner
+    assert first.cloning_weight > last.cloning_weight == 0 == last.action_penalty
+    assert 0 < last.learning_rate < first.learning_rate
+    assert replace(plan, alone_from=None).learner_at(99) == plan.learner
+
+
 def test_the_numpy_actor_is_the_jax_actor(tmp_path):
     learner = DDPG(tolerance=1.0)
     state = learner.init(jax.random.key(0), 5, 3, 2)
@@ -129,18 +163,32 @@ def test_the_numpy_actor_is_the_jax_actor(tmp_path):
     np.testing.assert_array_equal(again(observation, goal), actor(observation, goal))
 
 
-def test_a_resumed_expert_is_the_one_that_was_not_stopped(tmp_path):
+ADVISED = Plan(
+    **{**vars(TINY), "controller": "towards", "demonstrations": 8, "advised": True, "settling": 5}
+)
+
+
+@pytest.mark.parametrize(("plan", "episodes"), [(TINY, 24), (ADVISED, 32)])
+def test_a_resumed_expert_is_the_one_that_was_not_stopped(tmp_path, monkeypatch, plan, episodes):
+    towards = lambda observation, goal: np.clip(goal - observation, -1.0, 1.0)  # noqa: E731
+    monkeypatch.setitem(controllers.CONTROLLERS, "towards", towards)
     task = TASKS["PointReach"]
-    whole = train_expert(task, tmp_path / "whole", plan=TINY)
-    shorter = Plan(**{**vars(TINY), "cycles": 4})
+    whole = train_expert(task, tmp_path / "whole", plan=plan)
+    shorter = Plan(**{**vars(plan), "cycles": 4})
     train_expert(task, tmp_path / "parts", plan=shorter)
-    resumed = train_expert(task, tmp_path / "parts", plan=TINY, resume=True)
+    resumed = train_expert(task, tmp_path / "parts", plan=plan, resume=True)
     same = lambda card: (card["success"], card["return"])  # noqa: E731
     assert same(resumed) == same(whole)
+    folder = tmp_path / "parts" / "replay"
+    states, goals = (np.load(folder / f"{name}.npy") for name in ("observations", "desired_goals"))
+    assert len(states) == episodes
+    if plan.advised:
+        expected = towards(states[:, :-1], goals[:, None])
+        np.testing.assert_array_equal(np.load(folder / "advice.npy"), expected)
     for name in ("actor.safetensors", "replay/observations.npy"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     curve = (tmp_path / "parts" / "curve.jsonl").read_text().splitlines()
-    assert [json.loads(line)["cycle"] for line in curve] == [2, 4, 6]
+    assert [json.loads(line)["cycle"] for line in curve] == [2, 4, 6] + [6] * plan.advised
 
 
 def test_an_expert_s_folder_is_not_written_over(tmp_path):
@@ -158,6 +206,7 @@ def test_an_expert_s_folder_is_not_written_over(tmp_path):
     [
         ("FetchPush", "fetch_push", 0.9),
         ("FetchPick", "fetch_pick", 0.8),
+        ("FetchSlide", "fetch_slide", 0.5),
         ("SawyerDoor", "sawyer_door", 0.9),
         ("HandReach", "hand_reach", 0.4),
     ],

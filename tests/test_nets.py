@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from learner_data import floats
 from merlin.nets import MLP, Linear, Normaliser, gaussian_log_prob, horizon_embedding
 from merlin.types import Moments
-
-
-def floats(*values):
-    return jnp.asarray(values, jnp.float32)
 
 
 @pytest.mark.parametrize("horizon", [1, 7, 50])

@@ -192,11 +192,9 @@ def test_moments_of_images_have_their_shape(rng):
     goals = np.zeros((6, 2), np.float32)
     data = Dataset.from_episodes([Episode(frames, goals[1:], goals)])
     spec = make_spec(data, Relabel(1.0))
-    assert spec.observation_shape == spec.observation_moments.mean.shape == (4, 5, 3)
-    weights = np.arange(5, -1, -1) / 15
-    np.testing.assert_allclose(
-        spec.observation_moments.mean, np.tensordot(weights, frames, axes=1), rtol=1e-5
-    )
+    assert spec.observation_shape == (4, 5, 3)
+    assert spec.has_images
+    np.testing.assert_allclose(spec.observation_moments.mean, frames.mean(0), rtol=1e-5)
 
 
 def test_the_rest_of_the_spec():

@@ -1,19 +1,10 @@
 """The page in a real browser: it works, fetches nothing, reads well on a phone and at night."""
 
-import json
-import shutil
-import subprocess
-
 import pytest
 
 import bench_rows
+from browsers import open_in, requests
 from merlin.report import write_report
-
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    "--hide-scrollbars",
-)
 
 
 @pytest.fixture(scope="module")
@@ -23,45 +14,12 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """One browser for all tests. Without one they fail: a page that nobody saw is untested."""
-    paths = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
-    missing = [name for name, path in paths.items() if path is None]
-    if missing:
-        pytest.fail(
-            f"{' and '.join(missing)} not found: "
-            "run `apt-get install chromium chromium-driver` (Debian) and test again."
-        )
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
-        options.add_argument(flag)
-    options.binary_location = paths["chromium"]
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = Service(paths["chromedriver"], log_output=subprocess.DEVNULL)
-    driver = webdriver.Chrome(options=options, service=service)
-    yield driver
-    driver.quit()
-
-
 @pytest.fixture
 def page(browser, folder):
     """The page, opened anew in a window of the given width and colour scheme."""
 
     def open_page(width=1280, scheme="light", url=None):
-        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        wishes = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
-        features = [{"name": name, "value": value} for name, value in wishes.items()]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        browser.get("about:blank")
-        for kind in ("browser", "performance"):
-            browser.get_log(kind)
-        browser.get(url or (folder / "report.html").as_uri())
-        return browser
+        return open_in(browser, url or (folder / "report.html").as_uri(), width, scheme)
 
     return open_page
 
@@ -93,15 +51,7 @@ def heading(browser, column):
 def test_no_errors_and_nothing_fetched(page, folder):
     browser = page()
     assert browser.get_log("browser") == []
-    sent = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    urls = [
-        message["params"]["request"]["url"]
-        for message in sent
-        if message["method"] == "Network.requestWillBeSent"
-    ]
-    assert {url for url in urls if not url.startswith("data:")} == {
-        (folder / "report.html").as_uri()
-    }
+    assert requests(browser) == {(folder / "report.html").as_uri()}
     assert run(browser, "return document.title").endswith("merlin")
 
 

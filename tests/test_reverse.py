@@ -13,6 +13,7 @@ import pytest
 from merlin.augment import Rollouts
 from merlin.augment.base import find_phi, moments
 from merlin.augment.models import make_dynamics, make_proposer, scales_of, sequences, window
+from merlin.augment.reverse import _range
 from merlin.data import Dataset, Episode
 from merlin.data.dataset import validate
 from merlin.errors import MerlinError
@@ -37,7 +38,9 @@ def drifting(lengths=(20,) * 60, goals=True) -> Dataset:
 
 @lru_cache
 def made(forward: bool, seed: int = 0):
-    rollouts = Rollouts(model_epochs=120, model_batch=32, held_out=0.2, forward=forward, **QUICK)
+    rollouts = Rollouts(
+        model_epochs=120, dynamics_batch=32, model_batch=32, held_out=0.2, forward=forward, **QUICK
+    )
     return rollouts(drifting(), seed=seed)
 
 
@@ -136,7 +139,9 @@ def test_goals_that_are_no_part_of_states_need_phi():
     other = replace(data, achieved_goals=data.achieved_goals + np.float32(1))
     with pytest.raises(MerlinError, match=r"phi: .* name the --task"):
         Rollouts()(other, seed=0)
-    some = Rollouts(model_epochs=1, model_batch=8, margin=9.0, trajectories=3, **QUICK)
+    some = Rollouts(
+        model_epochs=1, model_batch=8, dynamics_batch=8, margin=9.0, trajectories=3, **QUICK
+    )
     new = some(other, seed=0, phi=lambda states: states[..., [1, 0]] + 1).dataset
     np.testing.assert_array_equal(new.achieved_goals, new.observations[:, [1, 0]] + 1)
 
@@ -183,7 +188,10 @@ def test_rollouts_begin_where_episodes_do(forward):
 
 
 def test_rollouts_stay_in_range_and_are_counted():
-    data, rollouts = drifting(), Rollouts(model_epochs=20, model_batch=32, margin=0.1, **QUICK)
+    data, rollouts = (
+        drifting(),
+        Rollouts(model_epochs=20, dynamics_batch=32, model_batch=32, margin=0.1, **QUICK),
+    )
     proposer, dynamics, _ = rollouts.fit(data, seed=0)
     # A drift that carries those out of range that begin on one side of it, and not the others.
     drifts = dynamics.head.bias.at[0].add(-1.0)
@@ -200,7 +208,14 @@ def test_rollouts_stay_in_range_and_are_counted():
 
 
 def test_the_seed_decides():
-    how = {"model_epochs": 2, "model_batch": 16, "trajectories": 5, "margin": 9.0, **QUICK}
+    how = {
+        "model_epochs": 2,
+        "model_batch": 16,
+        "dynamics_batch": 16,
+        "trajectories": 5,
+        "margin": 9.0,
+        **QUICK,
+    }
     one, same, other = (Rollouts(**how)(drifting(), seed=seed) for seed in (1, 1, 2))
     assert one.dataset.fingerprint() == same.dataset.fingerprint()
     assert one.report == same.report
@@ -209,9 +224,40 @@ def test_the_seed_decides():
 
 def test_episodes_of_many_lengths():
     data = drifting((2, 3, 150, 7))
-    how = {"model_epochs": 1, "model_batch": 4, "trajectories": 12, "margin": 50.0, **QUICK}
-    new = Rollouts(**how)(data, seed=0).dataset
+    how = {"model_epochs": 1, "model_batch": 4, "dynamics_batch": 4, "margin": 50.0, **QUICK}
+    new = Rollouts(trajectories=40, **how)(data, seed=0).dataset
     assert set(new.lengths) == {2, 3, 150, 7}
+
+
+def test_noise_on_states_is_part_of_what_is_to_be_undone():
+    """A model that predicts no change errs by the noise as well: by 2 squared in such units."""
+    data = drifting()
+    rows, scales = sequences(data, np.arange(len(data))), scales_of(data, forward=False)
+    model = make_dynamics(data, scales, 4, 1, jax.random.key(0))
+    model = jax.tree.map(jnp.zeros_like, model)
+    model = eqx.tree_at(lambda m: m.scales, model, scales)
+    losses = [
+        np.mean(
+            [
+                Rollouts(state_noise=noise, dynamics_batch=64)._dynamics_loss(
+                    model, rows, 10, jax.random.key(seed)
+                )
+                for seed in range(8)
+            ]
+        )
+        for noise in (0.0, 2.0)
+    ]
+    moving = np.mean(np.asarray(scales.difference_spread) > 0)
+    assert 0 < moving < 1  # what never changes gets no noise
+    np.testing.assert_allclose(losses[1] - losses[0], 4.0 * moving, rtol=0.1)
+
+
+def test_what_hardly_moves_may_be_missed_by_what_no_policy_sees():
+    """The first dimension moves by 2, the second by a micrometre: it counts as one of 0.1."""
+    rows = np.array([[-1.0, 3.0], [1.0, 3.000001]], np.float32)
+    low, high = _range(rows, margin=0.05)
+    np.testing.assert_allclose(low, [-1.1, 2.995], atol=1e-5)
+    np.testing.assert_allclose(high, [1.1, 3.005], atol=1e-5)
 
 
 def test_a_model_that_runs_away_is_said_so():
@@ -233,6 +279,7 @@ def test_a_model_that_runs_away_is_said_so():
         ({"proposer_hidden": ()}, "start at 1"),
         ({"model_learning_rate": 0.0}, "model_learning_rate"),
         ({"kl_weight": -1.0}, "kl_weight"),
+        ({"state_noise": -1.0}, "state_noise"),
         ({"held_out": 1.0}, "held_out"),
     ],
 )

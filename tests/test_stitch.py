@@ -333,9 +333,9 @@ def test_one_episode_cannot_be_stitched():
         Stitch(**QUICK)(data, seed=0)
 
 
-def test_images_are_refused():
+def test_images_that_are_too_small_are_refused():
     images = replace(corridors(), observations=np.zeros((80 * 30, 4, 4, 3), np.uint8))
-    with pytest.raises(MerlinError, match="are images"):
+    with pytest.raises(MerlinError, match="4x4x3 are too small"):
         Stitch()(images, seed=0)
 
 

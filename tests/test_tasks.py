@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium_robotics.utils import mujoco_utils
 
 import merlin
 from merlin.cli import main
@@ -192,6 +193,16 @@ def test_every_task_trains_from_the_command_line(task, tmp_path, capsys):
     assert [row["seed"] for row in result["seeds"]] == [0, 1]
     assert 0.0 <= result["final"]["return"]["mean"] <= 31.8
     assert (out / "seed-1" / "policy.safetensors").stat().st_size > 100_000
+
+
+@pytest.mark.parametrize("name", ["FetchReach", "FetchPush", "HandReach"])
+def test_the_quick_way_to_read_joints_gives_the_same_numbers(name):
+    """Ours against Gymnasium-Robotics' own, which looks every joint up by its name."""
+    quick, slow = (make_single(TASKS[name]).unwrapped for _ in range(2))
+    slow._utils = mujoco_utils
+    assert quick._utils is not slow._utils
+    actions = random_actions(TASKS[name], 30)
+    np.testing.assert_array_equal(episode(quick, 3, actions), episode(slow, 3, actions))
 
 
 @pytest.mark.parametrize("name", ["FetchReach", "SawyerDoor"])

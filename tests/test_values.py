@@ -4,12 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from learner_data import floats
 from merlin.nets import MLP, polyak
 from merlin.values import act, possible, sparse_reward, td_target, value
-
-
-def floats(*values):
-    return jnp.asarray(values, jnp.float32)
 
 
 def test_td_targets_by_hand():

@@ -2,14 +2,14 @@
 
 `load` opens a dataset, `Merlin` (and the other learners) says how to learn from it, `train`
 learns, `evaluate` plays seeded episodes. Names are imported when they are first used, so that
-`import merlin` itself is quick and brings no JAX.
+`import merlin` itself is quick and brings neither JAX nor Gymnasium.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from merlin.errors import MerlinError
-from merlin.tasks.registry import TASKS, Task, register
+from merlin.plugin import register_with_gymnasium
 
 if TYPE_CHECKING:
     from merlin.data import Dataset, load, save
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from merlin.experts.collect import collect
     from merlin.learners import LEARNERS, Merlin, MerlinPlus
     from merlin.runs import Run, load_run
+    from merlin.tasks.registry import TASKS, Task
     from merlin.training import train
 
 __version__ = "0.1.0"
@@ -27,6 +28,8 @@ _HOME = {
     "Merlin": "merlin.learners",
     "MerlinPlus": "merlin.learners",
     "Run": "merlin.runs",
+    "TASKS": "merlin.tasks.registry",
+    "Task": "merlin.tasks.registry",
     "collect": "merlin.experts.collect",
     "evaluate": "merlin.evaluation",
     "load": "merlin.data",
@@ -46,7 +49,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-register()
+register_with_gymnasium()
 
 __all__ = [
     "Dataset",

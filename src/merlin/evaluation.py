@@ -1,7 +1,7 @@
 """Policy and task to return and success per episode."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,19 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.errors import MerlinError
+from merlin.latents import SeeingPolicy
 from merlin.learners.base import Policy, PolicyWithMemory
 from merlin.stats import summary
-from merlin.tasks.batch import Batch, Observation, make_batch
+from merlin.tasks.batch import GOAL_IMAGE, Batch, Observation, make_batch
 from merlin.tasks.registry import Task, find
-from merlin.tasks.rollout import Rollout, concatenate, rollout, truncate, waves
+from merlin.tasks.rollout import (
+    Rollout,
+    concatenate,
+    float32_or_images,
+    rollout,
+    truncate,
+    waves,
+)
 
 DISCOUNT = 0.98
 FINAL_SEED = 10_000_000
@@ -66,16 +74,11 @@ def evaluate(
     after the last. Without a horizon the policy uses its own. Who evaluates often keeps the
     task's environments open in a `batch`.
     """
-    return score(
-        play(
-            policy,
-            task,
-            episodes=episodes,
-            seed=seed,
-            horizon=horizon,
-            temperature=temperature,
-            batch=batch,
-        )
+    played = _waves(policy, task, episodes, seed, horizon, temperature, batch)
+    scores = [score(wave) for wave in played]  # of images only one wave fits into memory
+    return Evaluation(
+        returns=np.concatenate([s.returns for s in scores]),
+        success=np.concatenate([s.success for s in scores]),
     )
 
 
@@ -98,6 +101,19 @@ def play(
     batch: Batch | None = None,
 ) -> Rollout:
     """The episodes themselves, for those who want to look at them."""
+    return concatenate(list(_waves(policy, task, episodes, seed, horizon, temperature, batch)))
+
+
+def _waves(
+    policy: Policy,
+    task: Task | str,
+    episodes: int,
+    seed: int,
+    horizon: int | None,
+    temperature: float | None,
+    batch: Batch | None,
+) -> Iterator[Rollout]:
+    """Episodes in groups that are played together."""
     task = find(task)
     if episodes < 1:
         raise MerlinError(f"--episodes: {episodes} is not a number of episodes; give 1 or more.")
@@ -107,22 +123,22 @@ def play(
         policy = with_temperature(policy, temperature)
     key = jax.random.key(seed)
     told = None if horizon is None else np.float32(horizon)
-    parts = []
     opened = make_batch(task, task.environments) if batch is None else batch
     try:
         for seeds, count in waves(task, range(seed, seed + episodes)):
             act = _actor(policy, told, key, np.asarray(seeds, np.uint32))
-            parts.append(truncate(rollout(opened, act, seeds, task.episode_steps), count))
+            yield truncate(rollout(opened, act, seeds, task.episode_steps), count)
     finally:
         if batch is None:
             opened.close()
-    return concatenate(parts)
 
 
 def with_temperature(policy: Any, temperature: float) -> Any:
     """The same policy, sampling its actions with so many times its own deviation."""
     if not (np.isfinite(temperature) and temperature >= 0):
         raise MerlinError(f"--temperature: {temperature} is not a number from 0 up.")
+    if isinstance(policy, SeeingPolicy):
+        return dataclasses.replace(policy, policy=with_temperature(policy.policy, temperature))
     if not hasattr(policy, "temperature"):
         raise MerlinError("--temperature: this policy has none; leave the option away.")
     return dataclasses.replace(policy, temperature=float(temperature))
@@ -139,8 +155,8 @@ def _actor(
 
     def act(observation: Observation, t: int) -> np.ndarray:
         nonlocal memory
-        state = np.asarray(observation["observation"], np.float32)
-        goal = np.asarray(observation["desired_goal"], np.float32)
+        state = float32_or_images(observation["observation"])
+        goal = float32_or_images(observation.get(GOAL_IMAGE, observation["desired_goal"]))
         action, memory = _act(policy, memory, state, goal, told, key, np.uint32(t), labels)
         return np.asarray(action)
 

@@ -1,5 +1,6 @@
 """Pictures of runs and policies. Every function draws on axes that the caller made."""
 
+import io
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Circle, Rectangle
 
+from merlin.files import write_bytes
 from merlin.learners import Policy
 from merlin.tasks.point import BOUND, Arena
 from merlin.tasks.rollout import Rollout
@@ -24,8 +26,10 @@ PIECES = (BLUE, "#d98324", "#7b4fa3", "#1f8a8a", RED)
 
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure. Made without pyplot, it needs no window system and holds no memory."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, bbox_inches="tight", metadata={"Software": None})
+    content = io.BytesIO()
+    kind = path.suffix.lstrip(".")
+    figure.savefig(content, format=kind, dpi=150, bbox_inches="tight", metadata={"Software": None})
+    write_bytes(path, content.getvalue())
     return path
 
 
@@ -163,6 +167,19 @@ def patchwork(
     axes.set_title(label, fontsize=9)
 
 
+def _three_digits(number: float) -> str:
+    """As people write it: 25.5, 1,470, 172,000."""
+    return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
+
+
+def _duration(milliseconds: float) -> str:
+    return (
+        f"{_three_digits(milliseconds)} ms"
+        if milliseconds < 1000
+        else f"{_three_digits(milliseconds / 1000)} s"
+    )
+
+
 def timing(axes: Axes, milliseconds: Mapping[str, float], *, title: str, baseline: str) -> None:
     """Bars of time per method on a logarithmic scale, each with its ratio to the baseline."""
     names = list(milliseconds)
@@ -170,8 +187,8 @@ def timing(axes: Axes, milliseconds: Mapping[str, float], *, title: str, baselin
     bars = axes.bar(names, list(milliseconds.values()), color=colours, width=0.65)
     for name, bar in zip(names, bars, strict=True):
         ratio = milliseconds[name] / milliseconds[baseline]
-        text = f"{milliseconds[name]:.3g} ms"
-        text += "" if name == baseline else f"\nx {ratio:.3g}"
+        text = _duration(milliseconds[name])
+        text += "" if name == baseline else f"\nx {_three_digits(ratio)}"
         axes.annotate(
             text,
             (bar.get_x() + bar.get_width() / 2, bar.get_height()),

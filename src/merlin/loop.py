@@ -12,15 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from merlin.augment.encoder import Encoder
 from merlin.checkpoint import load_tree, save_tree
+from merlin.data.images import Images
 from merlin.data.relabel import sample_mixture
 from merlin.errors import MerlinError
 from merlin.evaluation import evaluate
 from merlin.files import write_json
+from merlin.latents import seeing
 from merlin.learners import Learner, Policy
 from merlin.progress import Progress
 from merlin.runs import SeedLog, save_policy
 from merlin.signals import Interrupted, signals
+from merlin.streaming import streamed_chunk
 from merlin.tasks.batch import Batch
 from merlin.tasks.registry import Task
 from merlin.types import PRNGKeyArray, Spec, State
@@ -137,15 +141,22 @@ class Group:
         config: dict[str, Any],
         batch: Batch | None,
         sizes: tuple[int, int] | None = None,
+        images: Images | None = None,
+        encoder: Encoder | None = None,
     ):
         self.learner, self.spec, self.trajectories = learner, spec, trajectories
         self.task, self.plan, self.seeds, self.folder = task, plan, seeds, folder
         self.batch = batch  # the task's environments, opened once for all evaluations
+        self.encoder = encoder  # of images, if the data is its latents
         self.about = {key: config[key] for key in ("algo", "task", "variant")}
         keys = [jax.random.split(jax.random.key(seed)) for seed in seeds]
         self.init_keys = jnp.stack([k[0] for k in keys])
         self.update_keys = jnp.stack([k[1] for k in keys])
-        self.chunk = compiled_chunk(learner, len(seeds) > 1, sizes)
+        self.chunk = (
+            compiled_chunk(learner, len(seeds) > 1, sizes)
+            if images is None
+            else streamed_chunk(learner, images, sizes, config["shift"])
+        )
         if len(seeds) == 1:
             self.update_keys = self.update_keys[0]
 
@@ -222,7 +233,8 @@ class Group:
     def _policy(self, state: State, index: int) -> Policy:
         if len(self.seeds) > 1:
             state = jax.tree.map(lambda leaf: leaf[index], state)
-        return self.learner.policy(state)
+        policy = self.learner.policy(state)
+        return policy if self.encoder is None else seeing(self.encoder, policy)
 
     def _evaluate(
         self, step: int, state: State, known: list[Progression], logs: list[SeedLog]

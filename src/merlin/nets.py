@@ -127,6 +127,10 @@ def randomise(module: Tree, key: PRNGKeyArray) -> Tree:
     return jax.tree.unflatten(structure, filled)
 
 
+CLIP, LEAST_STD = 5.0, 0.01
+"""Where normalised inputs end, and the least deviation they are divided by."""
+
+
 class Normaliser(eqx.Module):
     """Standardise and clip to +-5 deviations, with a floor of 0.01 under the deviation.
 
@@ -139,10 +143,10 @@ class Normaliser(eqx.Module):
 
     def __init__(self, moments: Moments):
         self.mean = jnp.asarray(moments.mean)
-        self.scale = jnp.asarray(1.0 / (np.maximum(moments.std, 0.01) + 1e-6))
+        self.scale = jnp.asarray(1.0 / (np.maximum(moments.std, LEAST_STD) + 1e-6))
 
     def __call__(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        return jnp.clip((x - self.mean) * self.scale, -5.0, 5.0)
+        return jnp.clip((x - self.mean) * self.scale, -CLIP, CLIP)
 
 
 class ActionRange(eqx.Module):

@@ -8,6 +8,8 @@ seed-S/best.safetensors      the policy with the best evaluation (the paper's pr
 seed-S/metrics.jsonl         losses and evaluations by update, also as TensorBoard events
 seed-S/result.json           scores of this seed
 seed-S/augmented/            the trajectories that were made for it, if the method makes any
+seed-S/encoded/              the recorded ones with latents for images, encoder.safetensors beside
+                             them, if the method takes only vectors
 """
 
 import dataclasses
@@ -21,19 +23,16 @@ import numpy as np
 from tensorboardX import SummaryWriter
 
 from merlin.augment import AUGMENTATIONS, Augmentation
-from merlin.checkpoint import load_tree, read_metadata, save_tree
+from merlin.augment.encoder import Encoder
+from merlin.checkpoint import load_tree, save_tree
 from merlin.errors import MerlinError
 from merlin.files import read_json, write_bytes
+from merlin.folders import policy_file, read_config
+from merlin.latents import SeeingPolicy, blank_encoder, describe_encoder, seeing
 from merlin.learners import LEARNERS, Learner, Policy
 from merlin.methods import method_name, split_name
+from merlin.tensors import read_metadata
 from merlin.types import Moments, Spec
-
-FORMAT, SCHEMA = "merlin-run", 1
-CHECKPOINTS = ("final", "best")
-_ASKED = (
-    *("algo", "settings", "task", "data", "seeds", "dimensions", "together"),
-    *("updates", "eval_every", "eval_episodes", "final_episodes", "log_every", "checkpoint_every"),
-)
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,20 @@ def _restore(name: str, kind: type, settings: dict[str, Any], where: Path) -> An
         raise MerlinError(f"{where}: the settings do not fit {name} ({error}).") from None
 
 
+def save_encoder(path: Path, encoder: Encoder) -> None:
+    """Write the encoder of images that a seed was trained with."""
+    save_tree(path, encoder, {"encoder": describe_encoder(encoder)})
+
+
+def load_encoder(path: Path) -> Encoder:
+    """Read it back."""
+    return load_tree(path, blank_encoder(read_metadata(path)["encoder"]))[0]
+
+
 def save_policy(path: Path, policy: Policy, learner: Learner, spec: Spec, about: dict) -> None:
     """Write a policy with all that is needed to act with it."""
+    if isinstance(policy, SeeingPolicy):
+        about = {"encoder": describe_encoder(policy.encoder), **about}
     metadata = {
         "algo": method_name(learner),
         "settings": settings_of(learner),
@@ -94,6 +105,7 @@ def save_policy(path: Path, policy: Policy, learner: Learner, spec: Spec, about:
         "action_dim": spec.action_dim,
         "goal_dim": spec.goal_dim,
         "max_horizon": spec.max_horizon,
+        **({"goal_image": True} if spec.goal_image else {}),
         **about,
     }
     save_tree(path, policy, metadata)
@@ -114,10 +126,13 @@ def load_policy(path: Path) -> Policy:
             observation_moments=_no_moments(about["observation_shape"]),
             goal_moments=_no_moments([about["goal_dim"]]),
             tolerance=0.0,
+            goal_image=about.get("goal_image", False),
         )
     except KeyError as error:
         raise MerlinError(f"{path}: lacks {error}, so it is not a policy; train anew.") from None
     like = jax.eval_shape(lambda key: learner.policy(learner.init(key, spec)), jax.random.key(0))
+    if "encoder" in about:
+        like = seeing(blank_encoder(about["encoder"]), like)
     return load_tree(path, like)[0]
 
 
@@ -125,39 +140,15 @@ def _no_moments(shape: list[int]) -> Moments:
     return Moments(np.zeros(shape, np.float32), np.ones(shape, np.float32))
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """What a run was asked to do."""
-    if not folder.is_dir():
-        raise MerlinError(f"{folder}: no such run folder; give what `merlin train --out` made.")
-    config = read_json(folder / "run.json", "a run folder")
-    if config.get("format") != FORMAT or config.get("schema") != SCHEMA:
-        raise MerlinError(f"{folder / 'run.json'}: was written by another version of merlin.")
-    missing = set(_ASKED) - config.keys()
-    if missing:
-        raise MerlinError(f"{folder / 'run.json'}: lacks {min(missing)!r}; train anew.")
-    return config
-
-
 def load_run(path: str | Path, checkpoint: str = "final") -> Run:
     """Open a finished run; `checkpoint` is 'final' or 'best'."""
     folder = Path(path)
-    if checkpoint not in CHECKPOINTS:
-        raise MerlinError(f"--checkpoint: {checkpoint!r} is neither final nor best.")
     config = read_config(folder)
-    file = "policy.safetensors" if checkpoint == "final" else "best.safetensors"
-    policies = []
-    for seed in config["seeds"]:
-        at = folder / f"seed-{seed}" / file
-        if not at.exists():
-            raise MerlinError(
-                f"{at}: is not there yet; finish the run with "
-                f"`merlin train --out {folder} --resume`."
-            )
-        policies.append(load_policy(at))
+    files = [policy_file(folder, seed, checkpoint) for seed in config["seeds"]]
     result = folder / "result.json"
     return Run(
         config=config,
-        policies=tuple(policies),
+        policies=tuple(map(load_policy, files)),
         result=read_json(result, "a result") if result.exists() else {},
         folder=folder,
     )

@@ -1,7 +1,6 @@
 """From a learner and a dataset to scored policies, in memory or in a run folder."""
 
 import dataclasses
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,27 +12,22 @@ import numpy as np
 import merlin
 from merlin.augment import Augmentation
 from merlin.augment.base import Phi
-from merlin.checkpoint import read_metadata
-from merlin.data import Dataset, load, native
-from merlin.data.dataset import validate
+from merlin.data import Dataset, load
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import Evaluation, summarise
 from merlin.files import write_json
+from merlin.folders import FORMAT, SCHEMA, read_config
+from merlin.latents import Latents, needs_latents
 from merlin.learners import Learner, Policy
-from merlin.loop import Group, Schedule, Sources, mixed_sizes
+from merlin.loop import Group, Schedule, mixed_sizes
 from merlin.methods import augmentation_name, method_name
-from merlin.runs import (
-    FORMAT,
-    SCHEMA,
-    Run,
-    read_config,
-    restore_augmentation,
-    restore_learner,
-    settings_of,
-)
+from merlin.preparing import prepare
+from merlin.runs import Run, restore_augmentation, restore_learner, settings_of
 from merlin.tasks.batch import make_batch
 from merlin.tasks.registry import Task, find
+from merlin.tensors import read_metadata
+from merlin.types import Moments, Spec
 
 
 def train(
@@ -47,6 +41,9 @@ def train(
     updates: int = 5000,
     seeds: int | Sequence[int] = 1,
     out: str | Path | None = None,
+    goal: str = "vector",
+    shift: int = 0,
+    latents: Latents | None = None,
     resume: bool = False,
     quiet: bool = True,
     **schedule: int,
@@ -55,10 +52,12 @@ def train(
 
     The task is the dataset's own unless given; without one there is no evaluation. With an
     augmentation a share `mix` of every batch comes from trajectories that it makes, anew for each
-    seed; `phi` says what goals their states achieve, if neither task nor data does. With `out`
-    everything is kept there, and `resume` continues what was killed: the result is the same to
-    the byte. `schedule` takes eval_every, eval_episodes, final_episodes, log_every and
-    checkpoint_every.
+    seed; `phi` says what goals their states achieve, if neither task nor data does. From images,
+    `goal` says whether goals are told as "vector" or "image", and `shift` by how many pixels each
+    image is moved at random; `latents` trains an encoder first, and on its latents instead of the
+    images, as methods that take only vectors do by themselves. With `out` everything is kept there,
+    and `resume` continues what was killed: the result is the same to the byte. `schedule` takes
+    eval_every, eval_episodes, final_episodes, log_every and checkpoint_every.
     """
     plan = Schedule(updates=updates, **schedule)
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
@@ -67,6 +66,11 @@ def train(
     named = data.task if task is None else task
     environment = None if named is None else find(named)
     tolerance = environment.tolerance if environment else None
+    if latents is None and data.has_images and needs_latents(learner, augment):
+        latents = Latents()
+    _check_sight(data, goal, shift, latents)
+    if environment is not None:
+        environment = environment.as_seen(data.observations.shape[1:], goal)
     sizes = None
     if augment is not None:
         sizes = mixed_sizes(learner, mix) if 0.0 < mix < 1.0 else (0, 0)
@@ -77,14 +81,16 @@ def train(
             )
         if phi is None and environment is not None and environment.goal_slice is not None:
             phi = environment.achieved
-    spec = make_spec(data, learner.relabel, tolerance)
+    spec = make_spec(data, learner.relabel, tolerance, goal_image=goal == "image")
     dimensions = [*spec.observation_shape, spec.action_dim, spec.goal_dim]
     if environment is not None:
         environment.check_fit(dimensions, "the dataset")
     # What the learner cannot do with such data it says now, before anything is written.
-    jax.eval_shape(lambda key: learner.init(key, spec), jax.random.key(0))
+    given = spec if latents is None else _of_latents(spec, latents.latent_dim)
+    jax.eval_shape(lambda key: learner.init(key, given), jax.random.key(0))
     several = jax.default_backend() != "cpu" or jax.device_count() > 1
-    together = len(chosen) > 1 and several and augment is None  # each seed has data of its own
+    # Made trajectories are each seed's own, and images are read for one seed at a time.
+    together = len(chosen) > 1 and several and augment is None and not data.has_images
     config = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -92,6 +98,8 @@ def train(
         "algo": method_name(learner, augment),
         "settings": settings_of(learner),
         **({} if augment is None else {"augment": _about(augment), "mix": mix}),
+        **({"goal": goal, "shift": shift} if data.has_images else {}),
+        **({} if latents is None else {"latents": asdict(latents)}),
         "task": environment.name if environment else None,
         "variant": data.variant,
         "data": {"path": data.source, "fingerprint": data.fingerprint()},
@@ -110,20 +118,35 @@ def train(
     batch = make_batch(environment, environment.environments) if environment else None
     try:
         for group in groups:
-            sources: Sources = trajectories
-            report: dict[str, Any] = {}
-            if augment is not None and sizes is not None:
-                added = _augmented(augment, data, group[0], phi, folder, quiet)
-                share = sizes[1] / learner.batch_size
-                spec = make_spec(data, learner.relabel, tolerance, augmented=added, mix=share)
-                sources = (trajectories, added.on_device())
-                report = {"augmented": added.provenance["report"]}
+            made = prepare(
+                data, trajectories, latents, augment, group[0], phi=phi, folder=folder, quiet=quiet
+            )
+            if made.recorded is not data or made.added is not None:
+                spec = make_spec(
+                    made.recorded,
+                    learner.relabel,
+                    tolerance,
+                    augmented=made.added,
+                    mix=0.0 if sizes is None else sizes[1] / learner.batch_size,
+                    goal_image=goal == "image",
+                )
             trained = Group(
-                learner, spec, sources, environment, plan, group, folder, config, batch, sizes
+                learner,
+                spec,
+                made.sources,
+                environment,
+                plan,
+                group,
+                folder,
+                config,
+                batch,
+                sizes,
+                made.images,
+                None if made.encoded is None else made.encoded.encoder,
             )
             group_policies, group_rows = trained.run(quiet)
             policies += group_policies
-            rows += [{**row, **report} for row in group_rows]
+            rows += [{**row, **made.report} for row in group_rows]
     finally:
         if batch is not None:
             batch.close()
@@ -152,6 +175,9 @@ def resume(out: str | Path, *, updates: int | None = None, quiet: bool = True) -
         seeds=config["seeds"],
         augment=restore_augmentation(config.get("augment"), folder / "run.json"),
         mix=config.get("mix", 0.5),
+        goal=config.get("goal", "vector"),
+        shift=config.get("shift", 0),
+        latents=Latents(**config["latents"]) if "latents" in config else None,
         out=folder,
         resume=True,
         quiet=quiet,
@@ -159,37 +185,29 @@ def resume(out: str | Path, *, updates: int | None = None, quiet: bool = True) -
     )
 
 
+def _check_sight(data: Dataset, goal: str, shift: int, latents: Latents | None) -> None:
+    """Refuse options that say how images are used where there are none, and impossible ones."""
+    if goal not in ("vector", "image"):
+        raise MerlinError(f"--goal: {goal!r} is neither vector nor image.")
+    if shift < 0:
+        raise MerlinError(f"--shift: {shift} is not a number of pixels from 0 up.")
+    if latents is not None and not data.has_images:
+        raise MerlinError("--latents: the data has no images; leave the option away.")
+    if data.has_images and latents is None:
+        return
+    why = "the data has no images" if latents is None else "the method is given latents of images"
+    for option in ("--goal image",) * (goal == "image") + ("--shift",) * (shift > 0):
+        raise MerlinError(f"{option}: {why}; leave the option away.")
+
+
+def _of_latents(spec: Spec, dim: int) -> Spec:
+    """A description of the same data with latents for images, as far as it is known before."""
+    unknown = Moments(np.zeros(dim, np.float32), np.ones(dim, np.float32))
+    return spec._replace(observation_shape=(dim,), observation_moments=unknown)
+
+
 def _about(augment: Augmentation) -> dict[str, Any]:
     return {"name": augmentation_name(augment), "settings": settings_of(augment)}
-
-
-def _augmented(
-    augment: Augmentation,
-    data: Dataset,
-    seed: int,
-    phi: Phi | None,
-    folder: Path | None,
-    quiet: bool,
-) -> Dataset:
-    """The trajectories made for a seed: made now, or those that the run folder has already."""
-    path = None if folder is None else folder / f"seed-{seed}" / "augmented"
-    if path is not None and path.exists():
-        return native.load(path)
-    made = augment(data, seed=seed, phi=phi, quiet=quiet)
-    provenance = {
-        "made_by": f"merlin {merlin.__version__}",
-        "augmentation": augmentation_name(augment),
-        "seed": seed,
-        "from": data.source,
-        "settings": settings_of(augment),
-        "report": made.report,
-    }
-    dataset = validate(dataclasses.replace(made.dataset, provenance=provenance), "augmented data")
-    if path is not None:
-        for stale in path.parent.glob(".augmented.*"):  # of an attempt that was killed
-            shutil.rmtree(stale)
-        native.save(dataset, path)
-    return dataset
 
 
 def refuse_finished(folder: Path, resume: bool) -> None:
@@ -206,10 +224,14 @@ def _open_folder(folder: Path, config: dict[str, Any], resume: bool) -> dict[str
     refuse_finished(folder, resume)
     if (folder / "run.json").exists():
         there = read_config(folder)
+        if "augment" in there:  # settings that are newer than the run have their default there
+            known = restore_augmentation(there["augment"], folder / "run.json")
+            assert known is not None
+            there = {**there, "augment": _about(known)}
         # Whether seeds run together is up to the first machine; how often to look and how long
         # to train may change, since neither changes the updates already made.
-        same = ("algo", "settings", "augment", "mix", "task", "seeds", "eval_episodes")
-        for key in (*same, "eval_every"):
+        same = ("algo", "settings", "augment", "mix", "goal", "shift", "latents", "task", "seeds")
+        for key in (*same, "eval_episodes", "eval_every"):
             if there.get(key) != config.get(key):
                 raise MerlinError(
                     f"{folder}: was started with {key}={there.get(key)}, not {config.get(key)}; "
@@ -243,8 +265,9 @@ def _aggregate(config: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, 
     result: dict[str, Any] = {
         key: config[key] for key in ("task", "variant", "algo", "settings", "updates", "version")
     }
-    result |= {key: config[key] for key in ("augment", "mix") if key in config}
-    about = [{key: row[key] for key in ("seed", "augmented") if key in row} for row in rows]
+    result |= {key: config[key] for key in ("augment", "mix", "latents") if key in config}
+    told = ("seed", "encoded", "augmented")
+    about = [{key: row[key] for key in told if key in row} for row in rows]
     if rows[0]["final"] is None:
         return {**result, "seeds": about}
     finals = [

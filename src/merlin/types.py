@@ -43,6 +43,7 @@ class Batch(NamedTuple):
     goal: Float[Array, "batch goal"]
     horizon: Float[Array, " batch"]
     first_observation: Array  # (batch, *observation), of the same episode
+    goal_observation: Array  # (batch, *observation), the state that achieved the goal, if any did
     relabelled: Bool[Array, " batch"]  # whether the goal was taken from the episode's future
     future_goal: Float[Array, "batch goal"]  # achieved later in the same episode, relabelled or not
     future_horizon: Float[Array, " batch"]  # so many steps later
@@ -68,10 +69,15 @@ class Spec(NamedTuple):
     observation_moments: Moments
     goal_moments: Moments
     tolerance: float | None = None  # how near to a goal counts as there, where that is known
+    goal_image: bool = False  # whether goals are told as images
 
     @property
     def action_dim(self) -> int:
         return len(self.action_low)
+
+    @property
+    def has_images(self) -> bool:
+        return len(self.observation_shape) > 1
 
 
 __all__ = [

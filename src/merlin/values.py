@@ -9,16 +9,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from merlin.nets import MLP
+from merlin.vision import Net
 
 
-def act(actor: MLP, x: Float[Array, "batch inputs"]) -> Float[Array, "batch action"]:
+def act(actor: Net, x: Float[Array, "batch inputs"]) -> Float[Array, "batch action"]:
     """Deterministic actions in units of their bounds."""
     return jnp.tanh(jax.vmap(actor)(x))
 
 
 def value(
-    critic: MLP, x: Float[Array, "batch inputs"], action: Float[Array, "batch action"]
+    critic: Net, x: Float[Array, "batch inputs"], action: Float[Array, "batch action"]
 ) -> Float[Array, " batch"]:
     """Q(s, a, g)."""
     return jax.vmap(critic)(jnp.concatenate([x, action], axis=-1))[:, 0]

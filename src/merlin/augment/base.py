@@ -34,6 +34,11 @@ class Augmentation(Protocol):
 
     def __hash__(self) -> int: ...
 
+    @property
+    def sees_images(self) -> bool:
+        """Whether it takes images; if not, it is given latents in their place."""
+        ...
+
     def __call__(
         self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
     ) -> Augmented: ...
@@ -52,9 +57,9 @@ def say_if_fewer(made: int, wanted: int, tried: int, *, advice: str, quiet: bool
 
 
 def require_vectors(data: Dataset, who: str) -> None:
-    """Images need an encoder of their own kind, which there is not."""
-    if data.observations.ndim != 2:
-        raise MerlinError(f"observations: are images, which {who} cannot work with yet.")
+    """Images must have been made latents before."""
+    if data.has_images:
+        raise MerlinError(f"observations: are images; {who} take their latents.")
 
 
 def moments(rows: np.ndarray) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:

@@ -7,8 +7,12 @@ successor among all those of the batch (InfoNCE):
     loss = - mean_i log( exp(z_i . z'_i / temperature) / sum_j exp(z_i . z'_j / temperature) ).
 
 Two places on either side of a wall are near in space, but no walk in the data leads from one to
-the other in a step, so nothing pulls their embeddings together.
+the other in a step, so nothing pulls their embeddings together. Images are seen by a CNN, which may
+also be asked to tell what goal each achieves (`goal_weight`): then the embedding can stand for it.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,32 +23,66 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from merlin.augment.base import divisor, moments
 from merlin.augment.fitting import fit
 from merlin.data.dataset import Dataset
-from merlin.nets import MLP
+from merlin.data.images import Images, image_moments
+from merlin.nets import MLP, Linear
+from merlin.types import Moments
+from merlin.vision import ImageNet, Net, Pixels
 
 ROWS_PER_CALL = 1 << 16
+IMAGES_PER_CALL = 1 << 10
+
+
+class Standardise(eqx.Module):
+    """Mean 0 and deviation 1 per dimension."""
+
+    mean: Float[Array, " dim"]
+    scale: Float[Array, " dim"]
+
+    def __call__(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        return (x - self.mean) * self.scale
 
 
 class Encoder(eqx.Module):
-    """From a state to a unit vector."""
+    """From a state to a unit vector, and from that to the goal that the state achieves."""
 
-    mean: Float[Array, " observation"]
-    scale: Float[Array, " observation"]
-    net: MLP
+    inputs: Standardise | Pixels
+    net: Net
+    readout: Linear | None = None
 
-    def __call__(self, observation: Float[Array, " observation"]) -> Float[Array, " embedding"]:
-        embedding = self.net((observation - self.mean) * self.scale)
+    def __call__(self, observation: Array) -> Float[Array, " embedding"]:
+        embedding = self.net(self.inputs(observation))
         return embedding / jnp.maximum(jnp.linalg.norm(embedding), 1e-12)
 
-    def embed_all(self, observations: np.ndarray) -> Float[np.ndarray, "states embedding"]:
+    def goals(self, embedding: Float[Array, "*n embedding"]) -> Float[Array, "*n goal"]:
+        """What goals embedded states achieve."""
+        assert self.readout is not None
+        return embedding @ self.readout.weight + self.readout.bias
+
+    def embed_all(self, observations: Any) -> Float[np.ndarray, "states embedding"]:
         """Embeddings of many states, in pieces of one size so that one program does them all."""
         call = jax.jit(jax.vmap(self))
+        images = Images([observations]) if observations.ndim > 2 else None
+        size = ROWS_PER_CALL if images is None else IMAGES_PER_CALL
         found = []
-        for begin in range(0, len(observations), ROWS_PER_CALL):
-            rows = np.asarray(observations[begin : begin + ROWS_PER_CALL])
-            short = min(ROWS_PER_CALL, len(observations)) - len(rows)
+        for begin in range(0, len(observations), size):
+            numbers = np.arange(begin, min(begin + size, len(observations)))
+            rows = np.asarray(observations[numbers]) if images is None else images.gather(numbers)
+            short = min(size, len(observations)) - len(rows)
             padded = np.concatenate([rows, np.repeat(rows[:1], short, 0)])
             found.append(np.asarray(call(padded))[: len(rows)])
         return np.concatenate(found)
+
+
+def image_encoder(
+    moments: Moments, hidden: Sequence[int], dim: int, goals: int, *, key: PRNGKeyArray
+) -> Encoder:
+    """An untrained encoder of images; with `goals` it can be asked what goal they achieve."""
+    net_key, readout_key = jax.random.split(key)
+    return Encoder(
+        inputs=Pixels(moments),
+        net=ImageNet(moments.mean.shape, 1, 0, hidden, dim, key=net_key),
+        readout=Linear(dim, goals, key=readout_key) if goals else None,
+    )
 
 
 def info_nce(
@@ -68,19 +106,29 @@ def train_encoder(
     learning_rate: float,
     key: PRNGKeyArray,
     quiet: bool,
+    goal_weight: float = 0.0,
 ) -> tuple[Encoder, float]:
     """Fit an encoder to the consecutive states of all episodes; also return its last loss."""
     init_key, fit_key = jax.random.split(key)
-    mean, std = moments(data.observations)
-    encoder = Encoder(
-        mean=jnp.asarray(mean),
-        scale=jnp.asarray(1.0 / divisor(std)),
-        net=MLP(data.observations.shape[1], hidden, dim, key=init_key),
-    )
     # Every state but an episode's last has a successor.
     has_next = np.ones(len(data.observations), bool)
     has_next[data.starts[1:] - 1] = False
-    rows = (jnp.asarray(data.observations), jnp.asarray(np.flatnonzero(has_next).astype(np.int32)))
+    pairs = np.flatnonzero(has_next).astype(np.int32)
+    how: dict[str, Any] = {
+        "updates": updates,
+        "learning_rate": learning_rate,
+        "key": fit_key,
+        "label": "encoder",
+        "quiet": quiet,
+    }
+    if data.has_images:
+        return _fit_to_images(data, pairs, hidden, dim, temperature, batch, goal_weight, key, how)
+    mean, std = moments(data.observations)
+    encoder = Encoder(
+        inputs=Standardise(jnp.asarray(mean), jnp.asarray(1.0 / divisor(std))),
+        net=MLP(data.observations.shape[1], hidden, dim, key=init_key),
+    )
+    rows = (jnp.asarray(data.observations), jnp.asarray(pairs))
 
     def loss(
         encoder: Encoder, rows: tuple[Array, Int[Array, " pairs"]], key: PRNGKeyArray
@@ -90,14 +138,39 @@ def train_encoder(
         both = jax.vmap(encoder)(observations[jnp.concatenate([first, first + 1])])
         return info_nce(both[:batch], both[batch:], temperature)
 
-    return fit(
-        loss,
-        encoder,
-        rows,
-        part=lambda encoder: encoder.net,
-        updates=updates,
-        learning_rate=learning_rate,
-        key=fit_key,
-        label="encoder",
-        quiet=quiet,
-    )
+    return fit(loss, encoder, rows, part=lambda encoder: encoder.net, **how)
+
+
+def _fit_to_images(
+    data: Dataset,
+    pairs: Int[np.ndarray, " pairs"],
+    hidden: tuple[int, ...],
+    dim: int,
+    temperature: float,
+    batch: int,
+    goal_weight: float,
+    key: PRNGKeyArray,
+    how: dict[str, Any],
+) -> tuple[Encoder, float]:
+    """The same for images, which are gathered batch by batch."""
+    goals = data.achieved_goals.shape[1] if goal_weight > 0 else 0
+    encoder = image_encoder(image_moments(data.observations), hidden, dim, goals, key=key)
+    images = Images([data.observations])
+    scale = 1.0 / divisor(moments(data.achieved_goals)[1])
+
+    def draw(step: int) -> tuple[Array, Array]:
+        first = jax.random.randint(jax.random.fold_in(key, step), (batch,), 0, len(pairs))
+        both = pairs[np.concatenate([first, first])]
+        both[batch:] += 1
+        return jnp.asarray(images.gather(both)), jnp.asarray(np.asarray(data.achieved_goals)[both])
+
+    def loss(encoder: Encoder, rows: tuple[Array, Array], key: PRNGKeyArray) -> Float[Array, ""]:
+        both = jax.vmap(encoder)(rows[0])
+        contrast = info_nce(both[:batch], both[batch:], temperature)
+        if not goals:
+            return contrast
+        error = (encoder.goals(both) - rows[1]) * scale
+        return contrast + goal_weight * jnp.mean(error**2)
+
+    part = (lambda e: (e.net, e.readout)) if goals else (lambda e: e.net)
+    return fit(loss, encoder, None, part=part, batches=draw, **how)

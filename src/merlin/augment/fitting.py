@@ -6,9 +6,11 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from merlin.data.images import ahead
 from merlin.progress import Progress
 
 Model = TypeVar("Model")
@@ -31,11 +33,13 @@ def fit(
     key: PRNGKeyArray,
     label: str,
     quiet: bool,
+    batches: Callable[[int], Any] | None = None,
 ) -> tuple[Model, float]:
     """Minimise `loss(model, data, key)`, which draws its own batch; return the last mean loss.
 
     Only `part` of the model is trained, not what standardises its inputs. The data is an argument
-    of the compiled loop, not a constant in it: it may be large.
+    of the compiled loop, not a constant in it: it may be large. If it is too large for the device,
+    `batches` makes the data of each update from its number, in a thread that is ahead of it.
     """
     optimiser = optax.adam(learning_rate)
 
@@ -59,6 +63,13 @@ def fit(
     with Progress(label, updates, "updates", quiet=quiet) as bar:
         for start in range(0, updates, UPDATES_AT_ONCE):
             stop = min(start + UPDATES_AT_ONCE, updates)
-            carry, last = advance(carry, data, start, stop)
+            if batches is None:
+                carry, last = advance(carry, data, start, stop)
+            else:
+                losses = []
+                for step, batch in enumerate(ahead(batches, range(start, stop)), start):
+                    carry, last = advance(carry, batch, step, step + 1)
+                    losses.append(float(last))  # waits, so that batches do not pile up
+                last = jnp.float32(np.mean(losses))
             bar.update(stop, f"loss {float(last):.3f}")
     return eqx.tree_at(part, model, carry[0]), float(last)

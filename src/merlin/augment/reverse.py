@@ -7,6 +7,8 @@ where it was taken, and so on: from the last state of an episode a walk leads aw
 the forward process of the diffusion. The reverse policy is a CVAE, the dynamics model a GRU that
 reads the trajectory from its end and predicts differences of states (`models.py`). What leaves
 the range of the data or is not finite is dropped. The forward twin walks on from first states.
+
+Models take vectors: of images they are given latents (`latents.py`).
 """
 
 import math
@@ -18,7 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from merlin.augment.base import Augmented, Phi, find_phi, how_many, require_vectors, say_if_fewer
+from merlin.augment.base import (
+    Augmented,
+    Phi,
+    find_phi,
+    how_many,
+    require_vectors,
+    say_if_fewer,
+)
 from merlin.augment.fitting import fit, updates_of
 from merlin.augment.models import (
     WINDOW,
@@ -33,9 +42,13 @@ from merlin.augment.models import (
 )
 from merlin.data.dataset import ROWS_AT_ONCE, Dataset
 from merlin.errors import MerlinError
+from merlin.nets import CLIP, LEAST_STD
 from merlin.progress import Progress
 
 ROLLOUTS_AT_ONCE = 1024
+LEAST_RANGE = 2 * CLIP * LEAST_STD
+"""What a range counts as at least: what a policy takes in of a dimension that hardly moves. The
+fingers of a closed gripper rattle by micrometres, and no model follows that."""
 
 
 @dataclass(frozen=True)
@@ -43,25 +56,31 @@ class Rollouts:
     """Trajectories made by learned models (Merlin-P)."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {"kl_weight": 1.0, "dynamics_batch": 256, "state_noise": 0.0},
         "release": {
             "dynamics_layers": 2,
+            "dynamics_batch": 256,
             "model_learning_rate": 1e-3,
             "model_epochs": 100,
             "kl_weight": 0.5,
             "latent_scale": 1e-3,
-        }
+            "state_noise": 0.0,
+        },
     }
 
     trajectories: int | None = None  # to make; none: as many as there are, at most 10,000
     proposer_hidden: tuple[int, ...] = (256, 256)
-    kl_weight: float = 1.0
+    kl_weight: float = 0.05
     latent_scale: float = 1.0  # of the latents that actions are made of
     dynamics_width: int = 256
     dynamics_layers: int = 1
     model_learning_rate: float = 3e-4
     model_epochs: int = 20
-    model_batch: int = 256  # transitions for the policy, trajectories for the dynamics
+    model_batch: int = 256  # transitions that the policy learns from at once
     model_max_updates: int = 20_000
+    dynamics_batch: int = 32  # trajectories that the dynamics model learns from at once
+    dynamics_max_updates: int = 2500  # each costs as much as 50 of the policy's
+    state_noise: float = 0.1  # on the states that it learns from, in deviations of differences
     held_out: float = 0.05  # share of episodes that measure the dynamics model
     margin: float = 0.05  # how far out of the data's range a rollout may go, in ranges
     attempts: int = 10  # at most so many rollouts per trajectory wanted
@@ -69,7 +88,8 @@ class Rollouts:
 
     def __post_init__(self) -> None:
         counts = [self.dynamics_width, self.dynamics_layers, self.model_epochs, self.model_batch]
-        counts += [self.model_max_updates, self.attempts, *self.proposer_hidden]
+        counts += [self.model_max_updates, self.dynamics_batch, self.dynamics_max_updates]
+        counts += [self.attempts, *self.proposer_hidden]
         counts += [] if self.trajectories is None else [self.trajectories]
         if min(counts) < 1 or not self.proposer_hidden:
             raise MerlinError("Rollouts: sizes, epochs, attempts and trajectories start at 1.")
@@ -77,17 +97,21 @@ class Rollouts:
             raise MerlinError(
                 f"model_learning_rate: {self.model_learning_rate} is not a positive number."
             )
-        for name in ("kl_weight", "latent_scale", "margin"):
+        for name in ("kl_weight", "latent_scale", "state_noise", "margin"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise MerlinError(f"{name}: {value} is not a number from 0 up.")
         if not 0 <= self.held_out < 1:
             raise MerlinError(f"held_out: {self.held_out} is no share below 1.")
 
+    @property
+    def sees_images(self) -> bool:
+        return False
+
     def __call__(
         self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
     ) -> Augmented:
-        require_vectors(data, "a reverse model")
+        require_vectors(data, "models of states")
         phi = find_phi(data) if phi is None else phi
         proposer, dynamics, report = self.fit(data, seed=seed, quiet=quiet)
         states, actions, lengths, made = self.roll_out(
@@ -144,13 +168,17 @@ class Rollouts:
         )
         report = {"policy_loss": proposer_loss, "dynamics_loss": dynamics_loss}
         if held:
-            explained = self.explained(dynamics, data, np.sort(order[:held]))
-            report["explained_variance"] = float(explained.mean())
+            explained, variance = self.explained(dynamics, data, np.sort(order[:held]))
+            # Of all variance together, in the states' own units: a mean over dimensions counts
+            # what hardly moves, like closed fingers, as much as what does.
+            report["explained_variance"] = float(explained @ variance / variance.sum())
+            report["mean_explained_variance"] = float(explained.mean())
             report["least_explained_variance"] = float(explained.min())
         return proposer, dynamics, report
 
     def _dynamics_updates(self, episodes: int) -> int:
-        return updates_of(self.model_epochs, episodes, self.model_batch, self.model_max_updates)
+        most = self.dynamics_max_updates
+        return updates_of(self.model_epochs, episodes, self.dynamics_batch, most)
 
     def _proposer_loss(
         self, model: Proposer, rows: Sequences, key: PRNGKeyArray
@@ -167,17 +195,24 @@ class Rollouts:
     def _dynamics_loss(
         self, model: Dynamics, rows: Sequences, steps: int, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        draw, *keys = jax.random.split(key, self.model_batch + 1)
-        chosen = jax.random.randint(draw, (self.model_batch,), 0, len(rows.episodes))
+        draw, noise, *keys = jax.random.split(key, self.dynamics_batch + 2)
+        chosen = jax.random.randint(draw, (self.dynamics_batch,), 0, len(rows.episodes))
         cut = lambda e, k: window(rows, e, steps, k, forward=self.forward)  # noqa: E731
         windows = jax.vmap(cut)(rows.episodes[chosen], jnp.stack(keys))
+        # A model that has seen only recorded states does not find back once it is off them.
+        amount = self.state_noise * model.scales.difference_spread
+        astray = windows.states + amount * jax.random.normal(noise, windows.states.shape)
+        windows = windows._replace(states=astray)
         count = jnp.sum(windows.valid).astype(jnp.float32)
         return jnp.sum(jax.vmap(model.loss)(windows)) / count
 
     def explained(
         self, dynamics: Dynamics, data: Dataset, episodes: Int[np.ndarray, " episodes"]
-    ) -> Float[np.ndarray, " moving"]:
-        """Share of the variance of one-step differences that is predicted, per moving dimension."""
+    ) -> tuple[Float[np.ndarray, " moving"], Float[np.ndarray, " moving"]]:
+        """Variance of one-step differences: the share that is predicted, and how much there is.
+
+        For each dimension that moves.
+        """
         rows = sequences(data, episodes)
         steps = min(int(data.lengths.max()) - 1, WINDOW)
 
@@ -195,7 +230,10 @@ class Rollouts:
         error, total, square = np.sum([np.asarray(s, np.float64) for s in sums], 0) / count
         variance = square - total**2
         moving = variance > 1e-8  # of a deviation of 1: the others never change
-        return 1.0 - error[moving] / variance[moving] if moving.any() else np.ones(1)
+        if not moving.any():
+            return np.ones(1), np.ones(1)
+        unit = np.asarray(dynamics.scales.difference_std, np.float64)[moving]
+        return 1.0 - error[moving] / variance[moving], variance[moving] * unit**2
 
     def roll_out(
         self, data: Dataset, proposer: Proposer, dynamics: Dynamics, *, seed: int, quiet: bool
@@ -273,5 +311,5 @@ def _range(rows: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
     low = np.min([piece.min(0) for piece in pieces], axis=0)
     high = np.max([piece.max(0) for piece in pieces], axis=0)
     # Rounding alone moves a dimension that never changes in the data.
-    slack = margin * (high - low) + 1e-6 * np.maximum(abs(low), abs(high))
+    slack = margin * np.maximum(high - low, LEAST_RANGE) + 1e-6 * np.maximum(abs(low), abs(high))
     return low - slack, high + slack

@@ -26,10 +26,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
-from merlin.augment.base import Augmented, Phi, how_many, require_vectors, say_if_fewer
+from merlin.augment.base import Augmented, Phi, how_many, say_if_fewer
 from merlin.augment.encoder import train_encoder
 from merlin.augment.fitting import updates_of
 from merlin.data.dataset import Dataset
+from merlin.data.images import Selection
 from merlin.errors import MerlinError
 from merlin.progress import Progress
 
@@ -58,13 +59,23 @@ class Neighbours:
         bound: float = math.inf,
         among: Bool[np.ndarray, " states"] | None = None,
     ):
-        self._embeddings, self.bound = embeddings, bound
-        self._rows = np.arange(len(embeddings)) if among is None else np.flatnonzero(among)
-        self._episode = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        self.bound = bound
+        among = np.ones(len(embeddings), bool) if among is None else among
+        # Those that can be found stand first, so that the tree needs no copy of them.
+        count = np.arange(len(embeddings), dtype=np.int32)
+        self._rows = np.concatenate([count[among], count[~among]])
+        self._place = np.empty_like(self._rows)
+        self._place[self._rows] = count
+        # Turned so that the first axes hold most of the spread: distances stay as they are, and
+        # the tree's boxes follow the surface that the embeddings lie on.
+        self._points = _along_main_axes(embeddings, self._rows)
+        self._episode = np.repeat(count[: len(starts) - 1], np.diff(starts))
         self._longest = int(np.diff(starts).max())
         # Splitting at the middle of a box is much faster than at the median, and as good here.
-        self._tree = cKDTree(embeddings[self._rows], leafsize=16, balanced_tree=False)
-        self._known = np.full(len(embeddings), UNKNOWN, np.int64)
+        self._tree = cKDTree(self._points[: among.sum()], leafsize=8, balanced_tree=False)
+        self._order = np.zeros_like(self._rows)
+        self._order[self._rows[self._tree.indices]] = count[: self._tree.n]
+        self._known = np.full(len(embeddings), UNKNOWN, np.int32)
         self._distance = np.full(len(embeddings), np.inf)
 
     def nearest(self, states: Rows) -> tuple[Rows, Float[np.ndarray, " n"]]:
@@ -86,11 +97,12 @@ class Neighbours:
     def _search(self, states: Rows) -> tuple[Rows, Float[np.ndarray, " n"]]:
         """Ask for more and more neighbours until one is foreign or the bound is passed."""
         found, distance = np.full(len(states), NONE), np.full(len(states), np.inf)
-        pending, k = np.arange(len(states)), 4
-        while len(pending) and len(self._rows):
+        # In the order of the tree: states that are searched for together share its branches.
+        pending, k = np.argsort(self._order[states], kind="stable"), 2
+        while len(pending) and self._tree.n:
             asked = states[pending]
             far, index = self._tree.query(
-                self._embeddings[asked],
+                self._points[self._place[asked]],
                 k=np.arange(1, k + 1),
                 distance_upper_bound=np.nextafter(self.bound, np.inf),
                 workers=-1,
@@ -128,6 +140,19 @@ class Walks(NamedTuple):
         return float(self.switches()[self.complete].sum(1).mean()) if self.complete.any() else 0.0
 
 
+def _along_main_axes(
+    points: Float[np.ndarray, "states embedding"], order: Rows
+) -> Float[np.ndarray, "states embedding"]:
+    """The same points, in an order, after a rotation onto their principal axes."""
+    some = points[:: max(1, len(points) // 10_000)].astype(np.float64)
+    axes = np.linalg.eigh(np.cov(some.T, bias=True).reshape(points.shape[1], -1))[1]
+    axes, turned = np.ascontiguousarray(axes[:, ::-1]), np.empty(points.shape)
+    for begin in range(0, len(points), 1000):  # in pieces that stay in the cache: ten times faster
+        piece = points[order[begin : begin + 1000]].astype(np.float64)
+        np.matmul(piece, axes, out=turned[begin : begin + 1000])
+    return turned
+
+
 def walk(
     episodes: Rows, starts: Int[np.ndarray, " bounds"], partner: Partner, *, forward: bool
 ) -> Walks:
@@ -138,6 +163,11 @@ def walk(
     first, last = np.zeros(starts[-1], bool), np.zeros(starts[-1], bool)
     first[starts[:-1]], last[starts[1:] - 1] = True, True
     left = np.full(len(episodes), NONE)  # the episode that each walk came from
+    # Walks spend most steps in the episode they began in, and a memory such as that of `Neighbours`
+    # is filled twice as fast by one large question.
+    began_in = np.zeros(len(starts) - 1, bool)
+    began_in[episodes] = True
+    partner(np.flatnonzero(np.repeat(began_in, np.diff(starts))))
 
     def switch(walks: Rows, here: Rows) -> Rows:
         there = partner(here)
@@ -231,10 +261,13 @@ class Stitch:
             if not (math.isfinite(value) and value > 0):
                 raise MerlinError(f"{name}: {value} is not a positive number.")
 
+    @property
+    def sees_images(self) -> bool:
+        return True
+
     def __call__(
         self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
     ) -> Augmented:
-        require_vectors(data, "stitching")
         if len(data) < 2:
             raise MerlinError("stitching: needs at least two episodes to switch between.")
         embeddings, loss = self.embed(data, seed=seed, quiet=quiet)
@@ -331,7 +364,7 @@ def _join(parts: list[Walks], most: int) -> Walks:
 
 
 def _assemble(data: Dataset, walks: Walks) -> Dataset:
-    """Copy the rows of complete walks into a dataset of their own."""
+    """The rows of complete walks as a dataset of their own; images are not copied."""
     inside = walks.rows != NONE
     rows = walks.rows[inside]
     # A row's action stands as many places before it as episodes have ended before.
@@ -341,7 +374,7 @@ def _assemble(data: Dataset, walks: Walks) -> Dataset:
     acting[ends] = False
     achieved = np.asarray(data.achieved_goals[rows])
     return Dataset(
-        observations=np.asarray(data.observations[rows]),
+        observations=_rows(data.observations, rows),
         actions=np.asarray(data.actions[(rows - episode)[acting]]),
         achieved_goals=achieved,
         desired_goals=achieved[ends],
@@ -350,6 +383,12 @@ def _assemble(data: Dataset, walks: Walks) -> Dataset:
         action_high=data.action_high,
         task=data.task,
         variant=data.variant,
+    )
+
+
+def _rows(observations: Any, rows: Rows) -> Any:
+    return (
+        Selection(observations, rows) if observations.ndim > 2 else np.asarray(observations[rows])
     )
 
 

@@ -17,9 +17,12 @@ from merlin.cli.collect import Collect
 from merlin.cli.convert import Convert
 from merlin.cli.eval import Eval
 from merlin.cli.expert import Expert
+from merlin.cli.export import Export
 from merlin.cli.info import Info
+from merlin.cli.play import Play
 from merlin.cli.report import Report
 from merlin.cli.tasks import Tasks
+from merlin.cli.toy import Toy
 from merlin.cli.train import Train
 from merlin.errors import MerlinError
 
@@ -33,6 +36,9 @@ COMMANDS: dict[str, type] = {
     "expert": Expert,
     "bench": Bench,
     "report": Report,
+    "toy": Toy,
+    "play": Play,
+    "export": Export,
 }
 
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.

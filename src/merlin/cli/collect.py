@@ -20,6 +20,7 @@ class Collect:
 
       merlin collect PointRooms --variant random --episodes 2000 --out data/rooms
       merlin collect FetchPush --variant expert --out data/push
+      merlin collect SawyerDoor --variant random --pixels --out data/door
     """
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
@@ -36,6 +37,8 @@ class Collect:
     """Deviation of the Gaussian noise on an expert's actions."""
     uniform: float = 0.3
     """Share of an expert's actions that are replaced by uniform ones."""
+    pixels: bool = False
+    """Record images instead of states, for the tasks that have them (see `merlin tasks`)."""
     workers: int | None = None
     """Processes that play; one per core unless given. The data does not depend on it."""
     engine: str = "local"
@@ -68,6 +71,7 @@ class Collect:
                 seed=self.seed,
                 noise=self.noise,
                 uniform=self.uniform,
+                pixels=self.pixels,
                 workers=self.workers,
                 engine=engine,
                 quiet=False,

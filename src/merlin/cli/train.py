@@ -10,7 +10,7 @@ import tyro
 
 from merlin.cli.show import console, scores
 from merlin.errors import MerlinError
-from merlin.tasks.registry import TASKS, VARIANTS, find
+from merlin.tasks.registry import IMAGE_VALUES, TASKS, VARIANTS, find
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Train:
       merlin train PointRooms --variant random --updates 4000 --seeds 2 --out runs/rooms
       merlin train PointRooms --variant random --algo merlin-np --set threshold=auto --out runs/np
       merlin train buffer.pkl --task FetchPush --variant expert --out runs/push
+      merlin train PointReach --variant random --pixels --updates 2000 --out runs/pixels
       merlin train --out runs/rooms --resume
 
     The hindsight ratio and the horizon are those tuned for the task, unless set:
@@ -47,6 +48,15 @@ class Train:
     """Kind of data, expert or random: what to collect for a task, and which tuned values."""
     episodes: int | None = None
     """How many episodes to collect for a task; as many as in the paper's data unless given."""
+    pixels: bool = False
+    """Collect images for a task instead of states (see `merlin tasks` for those that have them)."""
+    goal: str = "vector"
+    """How goals are told where observations are images: vector, or image."""
+    shift: int = 0
+    """Move every image at random by up to so many pixels (data augmentation)."""
+    latents: bool = False
+    """Train an encoder of images first, and the method on its latents; what takes only vectors
+    (dd, g-dql, beso, merlin-p, merlin-mb) does so by itself."""
     phi: str | None = None
     """Part of a state that is its goal, as 0:2 or 0,1,5, if achieved goals are not recorded."""
     updates: int | None = None
@@ -109,6 +119,7 @@ class Train:
 
     def _train(self, out: Path) -> Any:
         from merlin.data.formats import with_task
+        from merlin.latents import needs_latents
         from merlin.methods import configure
         from merlin.training import refuse_finished, train
 
@@ -116,6 +127,7 @@ class Train:
         if self.seeds < 1:
             raise MerlinError(f"--seeds: {self.seeds} is not 1 or more.")
         settings = dict(_setting(text) for text in self.set)
+        latents = self._latents(settings)
         # Complain of a wrong name before collecting data.
         how: dict[str, Any] = {"preset": self.preset, "augment": self.augment}
         method = configure(self.algo, settings, **how)
@@ -129,16 +141,26 @@ class Train:
         variant = self.variant or data.variant
         tuned = task.tuned.get(variant) if task and variant else None
         chosen = "hindsight_ratio" in settings or not hasattr(method.learner, "hindsight_ratio")
-        if data.desired_goals is None and not chosen:
+        unseen = self.goal == "image" and data.has_images
+        if (data.desired_goals is None or unseen) and not chosen:
             settings["hindsight_ratio"] = "1"
-            print("the data has no desired goals: training with hindsight_ratio=1", file=sys.stderr)
-        method = configure(self.algo, settings, tuned.values() if tuned else {}, **how)
+            lacks = "images of" if unseen else "desired"
+            print(
+                f"the data has no {lacks} goals: training with hindsight_ratio=1", file=sys.stderr
+            )
+        values = tuned.values() if tuned else {}
+        seen = latents is None and not needs_latents(method.learner, method.augmentation)
+        values |= IMAGE_VALUES if data.has_images and seen else {}
+        method = configure(self.algo, settings, values, **how)
         return train(
             method.learner,
             dataclasses.replace(data, variant=variant),
             augment=method.augmentation,
             mix=self.mix,
             task=task,
+            goal=self.goal,
+            shift=self.shift,
+            latents=latents,
             updates=5000 if self.updates is None else self.updates,
             seeds=range(self.seed, self.seed + self.seeds),
             out=out,
@@ -151,6 +173,15 @@ class Train:
             checkpoint_every=self.checkpoint_every,
         )
 
+    def _latents(self, settings: dict[str, str]) -> Any:
+        """How images become latents, if that is asked for; takes its settings out of the others."""
+        from merlin.latents import Latents
+        from merlin.learners.base import build
+
+        fields = {field.name for field in dataclasses.fields(Latents)}
+        own = {name: settings.pop(name) for name in fields & settings.keys()}
+        return build("latents", Latents, own, {}, None) if own or self.latents else None
+
     def _open(self) -> Any:
         """The dataset at a path, or a task's own, collected into the cache when it is missing."""
         from merlin.data import load
@@ -159,6 +190,11 @@ class Train:
 
         assert self.data is not None
         if self.data not in TASKS and is_data(self.data):
+            if self.pixels:
+                raise MerlinError(
+                    f"--pixels: {self.data} is recorded already; make images of it with "
+                    f"`merlin convert {self.data} DESTINATION --pixels`."
+                )
             return load(self.data, phi=self.phi)
         if "/" in self.data and ":" not in self.data:
             return load(self.data)  # a folder that is not there: say so, not 'no such task'
@@ -168,10 +204,11 @@ class Train:
         if self.variant is None:
             raise MerlinError("--variant: is missing; say which data to collect, e.g. random.")
         episodes = task.episodes if self.episodes is None else self.episodes
-        path = cached_path(task, self.variant, episodes=episodes)
+        path = cached_path(task, self.variant, episodes=episodes, pixels=self.pixels)
         if not path.exists():
             print(f"collecting {episodes} episodes into {path}", file=sys.stderr)
-        return load(collect_cached(task, self.variant, episodes=episodes, quiet=False))
+        how: dict[str, Any] = {"episodes": episodes, "pixels": self.pixels, "quiet": False}
+        return load(collect_cached(task, self.variant, **how))
 
     def _print(self, result: dict[str, Any]) -> None:
         if "final" not in result:

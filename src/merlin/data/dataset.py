@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from merlin.data.images import pieces
 from merlin.errors import MerlinError
 from merlin.types import Trajectories
 
@@ -31,11 +32,12 @@ class Episode(NamedTuple):
 class Dataset:
     """Offline trajectories of any length; arrays may be memory maps and are never written to.
 
-    Observations are float32 vectors or uint8 images. `desired_goals` is None for plain
-    trajectories that were not collected for a goal. Call `validate` on data from outside.
+    Observations are float32 vectors or uint8 images; the latter may be a `Stream` or a
+    `Selection`. `desired_goals` is None for plain trajectories that were not collected for a goal.
+    Call `validate` on data from outside.
     """
 
-    observations: np.ndarray  # (states, *observation)
+    observations: Any  # (states, *observation): an array, a Stream or a Selection
     actions: Float[np.ndarray, "actions action"]
     achieved_goals: Float[np.ndarray, "states goal"]
     desired_goals: Float[np.ndarray, "episodes goal"] | None
@@ -83,6 +85,10 @@ class Dataset:
         return len(self.starts) - 1
 
     @property
+    def has_images(self) -> bool:
+        return self.observations.ndim > 2
+
+    @property
     def lengths(self) -> Int[np.ndarray, " episodes"]:
         """Number of states of each episode."""
         return np.diff(self.starts)
@@ -112,17 +118,22 @@ class Dataset:
         digest = hashlib.sha256()
         for name, array in self.arrays().items():
             digest.update(f"{name}{array.shape}{array.dtype}".encode())
-            for _, piece in _pieces(array):
+            for _, piece in pieces(array, ROWS_AT_ONCE):
                 digest.update(np.ascontiguousarray(piece).data)
         return digest.hexdigest()
 
-    def on_device(self) -> Trajectories:
-        """Copy to the default device, where the jitted sampler reads it."""
+    def on_device(self, first_row: int = 0) -> Trajectories:
+        """Copy to the default device, where the jitted sampler reads it.
+
+        Images stay where they are. In place of them are the numbers of their rows, counted from
+        `first_row`, for `Images.gather`.
+        """
         if len(self.observations) >= 2**31:
             raise MerlinError("observations: more than 2^31 states; split the dataset.")
         desired = self.desired_goals
+        rows = np.arange(first_row, first_row + len(self.observations), dtype=np.int32)
         return Trajectories(
-            observations=jnp.asarray(self.observations),
+            observations=jnp.asarray(rows if self.has_images else self.observations),
             actions=jnp.asarray(self.actions),
             achieved_goals=jnp.asarray(self.achieved_goals),
             desired_goals=None if desired is None else jnp.asarray(desired),
@@ -227,13 +238,8 @@ def _locate(data: Dataset, name: str, row: int) -> str:
     return f"row {row} (step {row - starts[episode]} of episode {episode})"
 
 
-def _pieces(array: np.ndarray) -> Iterable[tuple[int, np.ndarray]]:
-    for begin in range(0, len(array), ROWS_AT_ONCE):
-        yield begin, np.asarray(array[begin : begin + ROWS_AT_ONCE])
-
-
 def _check_finite(data: Dataset, name: str, array: np.ndarray, where: _Place) -> None:
-    for begin, piece in _pieces(array):
+    for begin, piece in pieces(array, ROWS_AT_ONCE):
         bad = np.argwhere(~np.isfinite(piece))
         if len(bad):
             row, dim = int(bad[0][0]), int(bad[0][1])
@@ -244,7 +250,7 @@ def _check_finite(data: Dataset, name: str, array: np.ndarray, where: _Place) ->
 
 def _check_actions(data: Dataset, where: _Place) -> None:
     low, high = data.action_low - BOUND_SLACK, data.action_high + BOUND_SLACK
-    for begin, piece in _pieces(data.actions):
+    for begin, piece in pieces(data.actions, ROWS_AT_ONCE):
         bad = np.argwhere((piece < low) | (piece > high))
         if len(bad):
             row, dim = int(bad[0][0]), int(bad[0][1])

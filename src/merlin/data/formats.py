@@ -93,7 +93,7 @@ def save_as(
     folder. A reader never sees half of it.
     """
     name = str(path)
-    chosen = format or _written_as(name)
+    chosen = format or written_as(name)
     if chosen not in FORMATS:
         raise MerlinError(f"format: none is called {chosen!r}; choose from {', '.join(FORMATS)}.")
     check_free(name, overwrite)
@@ -106,7 +106,7 @@ def save_as(
 
 def check_free(name: str, overwrite: bool = False) -> None:
     """Refuse to write over what is already there, before any work is done."""
-    if not overwrite and FORMATS[_written_as(name)].place(name).exists():
+    if not overwrite and FORMATS[written_as(name)].place(name).exists():
         raise MerlinError(f"{name}: already exists; choose another name or pass --overwrite.")
 
 
@@ -124,7 +124,7 @@ def with_task(data: Dataset, task: Task) -> Dataset:
     return replace(data, task=task.name)
 
 
-def _written_as(name: str) -> str:
+def written_as(name: str) -> str:
     """The format that a new name asks for; what stands there now does not matter."""
     if name.startswith(minari_format.PREFIX):
         return "minari"

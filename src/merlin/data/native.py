@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from merlin.data.dataset import Dataset, validate
+from merlin.data.images import pieces
 from merlin.errors import MerlinError
 from merlin.files import new_folder, read_json, sha256, write_json
 
@@ -24,7 +25,7 @@ def save(data: Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
         files: dict[str, Any] = {}
         for name, array in data.arrays().items():
             file = folder / f"{name}.npy"
-            np.save(file, array)
+            _write(file, array)
             files[name] = {"sha256": sha256(file), "bytes": file.stat().st_size}
         meta = {
             "format": "merlin-dataset",
@@ -40,6 +41,15 @@ def save(data: Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
         }
         write_json(folder / META, meta)
     return target
+
+
+def _write(file: Path, array: Any) -> None:
+    """As np.save does, but piece by piece."""
+    header = {"descr": array.dtype.str, "fortran_order": False, "shape": tuple(array.shape)}
+    with file.open("wb") as out:
+        np.lib.format.write_array_header_1_0(out, header)
+        for _, piece in pieces(array):
+            out.write(np.ascontiguousarray(piece).data)
 
 
 def load(path: str | Path) -> Dataset:

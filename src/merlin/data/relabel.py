@@ -10,6 +10,7 @@ states after it (`uniform_time`). Methods that look at more than one step ask fo
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int32, UInt32
 
 from merlin.data.dataset import ROWS_AT_ONCE, Dataset
+from merlin.data.images import image_moments
 from merlin.errors import MerlinError
 from merlin.types import Batch, Moments, PRNGKeyArray, Spec, Trajectories, Window
 
@@ -76,6 +78,7 @@ class Relabel:
             goal=goal,
             horizon=horizon.astype(jnp.float32),
             first_observation=data.observations[begin],
+            goal_observation=data.observations[begin + i],
             relabelled=relabelled,
             future_goal=future_goal,
             future_horizon=future_horizon.astype(jnp.float32),
@@ -143,6 +146,7 @@ def make_spec(
     *,
     augmented: Dataset | None = None,
     mix: float = 0.0,
+    goal_image: bool = False,
 ) -> Spec:
     """Describe the data to a learner, with the exact moments of what `relabel` will sample.
 
@@ -150,6 +154,13 @@ def make_spec(
     early states as observations and late ones as goals. With a share `mix` of every batch taken
     from `augmented` data they are those of the mixture.
     """
+    if goal_image and not data.has_images:
+        raise MerlinError("--goal image: the data has no images; leave the option away.")
+    if goal_image and relabel.hindsight_ratio < 1.0:
+        raise MerlinError(
+            f"hindsight_ratio: {relabel.hindsight_ratio} asks for images of the desired goals, "
+            "which the data lacks; set it to 1."
+        )
     parts = [(data, 1.0 - mix if augmented else 1.0)]
     parts += [(augmented, mix)] if augmented else []
     observation_parts, goal_parts = [], []
@@ -163,13 +174,16 @@ def make_spec(
         action_high=np.asarray(data.action_high),
         goal_dim=data.achieved_goals.shape[1],
         max_horizon=max(int(part.lengths.max()) for part, _ in parts),
-        observation_moments=_moments(observation_parts),
+        observation_moments=(
+            image_moments(data.observations) if data.has_images else _moments(observation_parts)
+        ),
         goal_moments=_moments(goal_parts),
         tolerance=tolerance,
+        goal_image=goal_image,
     )
 
 
-Weighted = list[tuple[np.ndarray, np.ndarray]]
+Weighted = list[tuple[Any, np.ndarray]]
 
 
 def _weighted(data: Dataset, relabel: Relabel, share: float) -> tuple[Weighted, Weighted]:

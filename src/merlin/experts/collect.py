@@ -5,7 +5,7 @@ import io
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import numpy as np
 import merlin
 from merlin.data import native
 from merlin.data.dataset import Dataset
+from merlin.data.filming import with_images
+from merlin.data.images import Stream
 from merlin.engines import Engine
 from merlin.errors import MerlinError
 from merlin.experts import library
@@ -78,6 +80,7 @@ def collect(
     uniform: float = 0.3,
     workers: int | None = None,
     engine: Engine | None = None,
+    pixels: bool = False,
     quiet: bool = True,
     parts: Path | None = None,
 ) -> Dataset:
@@ -85,9 +88,31 @@ def collect(
 
     The same seed gives the same data, whatever the number of workers, and whether these are
     processes of this machine or those of an `engine`. With a folder for `parts`, what was played
-    before a kill is not played again.
+    before a kill is not played again. With `pixels` the observations are images, all in memory;
+    `collect_to` writes them as they are made.
     """
-    task = find(task)
+    data = _collect(
+        find(task), variant, episodes, seed, noise, uniform, workers, engine, quiet, parts
+    )
+    if not pixels:
+        return data
+    filmed = with_images(data, find(task), workers=workers, engine=engine, quiet=quiet)
+    assert isinstance(filmed.observations, Stream)
+    return replace(filmed, observations=filmed.observations.whole())
+
+
+def _collect(
+    task: Task,
+    variant: str,
+    episodes: int | None,
+    seed: int,
+    noise: float,
+    uniform: float,
+    workers: int | None,
+    engine: Engine | None,
+    quiet: bool,
+    parts: Path | None,
+) -> Dataset:
     count = task.episodes if episodes is None else episodes
     recipe = Recipe(task, variant, count, seed, noise, uniform)
     if workers is not None and workers < 1:
@@ -108,10 +133,28 @@ def collect(
     )
 
 
-def collect_to(out: Path, task: Task, variant: str, *, overwrite: bool = False, **how: Any) -> Path:
+def collect_to(
+    out: Path,
+    task: Task,
+    variant: str,
+    *,
+    overwrite: bool = False,
+    pixels: bool = False,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    quiet: bool = True,
+    **how: Any,
+) -> Path:
     """Collect into a dataset folder; started again after a kill, it goes on where it was."""
+    if pixels:
+        task.from_pixels()  # says so now if it has no images
     parts = out.parent / f".{out.name}.parts"
-    data = collect(task, variant, parts=parts, **how)
+    where: dict[str, Any] = {"workers": workers, "engine": engine, "quiet": quiet}
+    data = collect(task, variant, parts=parts, **where, **how)
+    if pixels:
+        data = with_images(data, task, parts=parts / "frames", **where)
+        command = f"{data.provenance['command']} --pixels"
+        data = replace(data, provenance={**data.provenance, "command": command})
     native.save(data, out, overwrite=overwrite)
     shutil.rmtree(parts, ignore_errors=True)
     return out
@@ -195,10 +238,12 @@ def cache_folder() -> Path:
     return Path(base) / "merlin"
 
 
-def cached_path(task: Task, variant: str, *, episodes: int, seed: int = 0) -> Path:
+def cached_path(
+    task: Task, variant: str, *, episodes: int, seed: int = 0, pixels: bool = False
+) -> Path:
     """Where `train` looks for a task's data and puts what it collects."""
     name = task.name.replace("/", "_").replace(":", "_")
-    return cache_folder() / f"{name}-{variant}-{episodes}-seed{seed}"
+    return cache_folder() / f"{name}-{variant}-{episodes}-seed{seed}{'-pixels' * pixels}"
 
 
 def collect_cached(
@@ -207,11 +252,21 @@ def collect_cached(
     *,
     episodes: int,
     seed: int = 0,
+    pixels: bool = False,
     engine: Engine | None = None,
     quiet: bool = True,
 ) -> Path:
     """The task's dataset in the cache, collected now if it is not there."""
-    path = cached_path(task, variant, episodes=episodes, seed=seed)
+    path = cached_path(task, variant, episodes=episodes, seed=seed, pixels=pixels)
     if not path.exists():
-        collect_to(path, task, variant, episodes=episodes, seed=seed, engine=engine, quiet=quiet)
+        collect_to(
+            path,
+            task,
+            variant,
+            episodes=episodes,
+            seed=seed,
+            pixels=pixels,
+            engine=engine,
+            quiet=quiet,
+        )
     return path

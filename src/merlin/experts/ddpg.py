@@ -8,7 +8,10 @@ A critic learns the discounted number of steps away from the goal (reward -1 unt
 an actor climbs it. Four of five goals are replaced by what the same episode achieved later on, so
 that failures teach, too. Where exploration alone would take too long, demonstrations of a scripted
 controller are kept in a buffer of their own: the actor also clones them, wherever the critic does
-not think that its own action is better already.
+not think that its own action is better already. Where a goal takes one precise move, the controller
+advises instead: it says for every state that is visited, also by the actor, what it would do there
+(Ross et al., "A Reduction of Imitation Learning and Structured Prediction to No-Regret Online
+Learning", 2011).
 """
 
 from dataclasses import dataclass
@@ -35,6 +38,7 @@ class Replay(NamedTuple):
     achieved_goals: Float[Array, "capacity steps+1 goal"]
     desired_goals: Float[Array, "capacity goal"]
     filled: Int[Array, ""]
+    advice: Float[Array, "capacity steps action"] | None = None  # of a controller, for its goal
 
 
 class Sample(NamedTuple):
@@ -89,6 +93,7 @@ class DDPG:
     action_penalty: float = 1.0
     demonstration_batch: int = 128
     cloning_weight: float = 0.0  # 0: no demonstrations
+    advice_batch: int = 512
 
     def init(self, key: PRNGKeyArray, observation: int, goal: int, action: int) -> DDPGState:
         actor_key, critic_key = jax.random.split(key)
@@ -120,6 +125,26 @@ class DDPG:
             goal=goal,
             reward=sparse_reward(replay.achieved_goals[episode, t + 1], goal, self.tolerance),
         )
+
+    def disagreement(
+        self, actor: MLP, replay: Replay, scaling: Scaling, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """Squared distance of an actor from the advice, for the goals that were asked for.
+
+        Half of the steps are among the three up to the one that first moves the object: they decide
+        what most others only prepare or wait for. Of the rest, half are in the first quarter.
+        """
+        assert replay.advice is not None
+        episode_key, step_key, before_key = jax.random.split(key, 3)
+        shape, steps = (self.advice_batch,), replay.actions.shape[1]
+        episode = jax.random.randint(episode_key, shape, 0, replay.filled)
+        early = (steps * jax.random.uniform(step_key, shape) ** 2).astype(int)
+        moves = jnp.linalg.norm(jnp.diff(replay.achieved_goals[episode], axis=1), axis=-1)
+        begin = jnp.argmax(moves > 0.02 * self.tolerance, axis=1)
+        decisive = jnp.maximum(begin - jax.random.randint(before_key, shape, 0, 3), 0)
+        t = jnp.where(jnp.arange(self.advice_batch) % 2 == 0, early, decisive)
+        x = scaling(replay.observations[episode, t], replay.desired_goals[episode])
+        return jnp.mean(jnp.sum((act(actor, x) - replay.advice[episode, t]) ** 2, axis=-1))
 
     def update(
         self,
@@ -157,6 +182,10 @@ class DDPG:
                 better = value(state.critic, shown_x, theirs) > estimate[self.batch_size :]
                 error = jnp.sum((mine - theirs) ** 2, axis=-1)
                 loss += self.cloning_weight * jnp.mean(jnp.where(better, error, 0.0))
+            if replay.advice is not None:
+                loss += self.cloning_weight * self.disagreement(
+                    actor, replay, scaling, demonstration_key
+                )
             return loss
 
         critic_value, critic_gradient = jax.value_and_grad(critic_loss)(state.critic)

@@ -1,9 +1,12 @@
 """How the shipped experts were trained: one plan per task."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from merlin.experts.ddpg import DDPG
+
+ALONE_RATE = 0.3
+"""Of the learning rate, once an actor clones nobody."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +27,20 @@ class Plan:
     controller: str | None = None  # whose demonstrations are learned from, too
     demonstrations: int = 0
     demonstration_noise: tuple[float, float] = (0.1, 0.1)  # Gaussian, uniform
+    advised: bool = False  # the controller says what it would do in every state that is visited
+    alone_from: int | None = None  # the cycle from which the actor clones nobody
+    settling: int = 0  # updates at the end, on the advice alone, with ever smaller steps
     eval_every: int = 10
     eval_episodes: int = 100
     helped_by: tuple[str, ...] = field(default=())  # beyond plain DDPG+HER, for the card
+
+    def learner_at(self, cycle: int) -> DDPG:
+        """Who learns in a cycle. What cloning taught is kept, but it also holds an actor back to
+        the pace of the controller: in the end it goes its own way, with smaller steps."""
+        if self.alone_from is None or cycle < self.alone_from:
+            return self.learner
+        rate = ALONE_RATE * self.learner.learning_rate
+        return replace(self.learner, cloning_weight=0.0, action_penalty=0.0, learning_rate=rate)
 
 
 def _demonstrated(
@@ -57,9 +71,29 @@ PLANS: dict[str, Plan] = {
     # Learned with the tolerance of the success, which is a third of the return's.
     "SawyerDoor": _demonstrated("sawyer_door", cycles=100, tolerance=0.02),
     "FetchReach": Plan(cycles=60, learner=DDPG(tolerance=0.05)),
-    "FetchPush": _demonstrated("fetch_push", cycles=200, tolerance=0.05),
+    "FetchPush": _demonstrated(
+        "fetch_push", cycles=130, updates=160, alone_from=60, tolerance=0.05
+    ),
     "FetchPick": _demonstrated("fetch_pick", cycles=120, tolerance=0.05),
-    "FetchSlide": _demonstrated("fetch_slide", cycles=500, tolerance=0.05),
+    # One strike decides, and it takes millimetres: the actor is advised wherever it goes.
+    "FetchSlide": Plan(
+        cycles=150,
+        learner=DDPG(tolerance=0.05, batch_size=128, action_penalty=0.0, cloning_weight=1000.0),
+        episodes=32,
+        updates=100,
+        noise=0.05,
+        uniform=0.02,
+        controller="fetch_slide",
+        demonstrations=300,
+        demonstration_noise=(0.05, 0.05),
+        advised=True,
+        settling=40_000,
+        eval_every=50,
+        helped_by=(
+            "advice of a scripted controller in every state that is visited",
+            "at the end the actor learns from the advice alone, with ever smaller steps",
+        ),
+    ),
     # Twenty joints must stand within a tight tolerance together: little noise, and no
     # pull towards the middle of every joint's range.
     "HandReach": _demonstrated(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -21,7 +20,9 @@ from merlin.experts.actor import Actor
 from merlin.experts.behaviour import Behaviour, Expert, play_episodes
 from merlin.experts.controllers import CONTROLLERS
 from merlin.experts.ddpg import DDPG, DDPGState, Replay, Scaling, to_numpy, track
+from merlin.experts.memory import Memory, Sums
 from merlin.experts.plans import PLANS, Plan
+from merlin.experts.settling import settle
 from merlin.files import read_json, write_bytes, write_json
 from merlin.progress import Progress
 from merlin.signals import Interrupted, signals
@@ -78,85 +79,6 @@ def evaluate_actor(
     played = opened.play(Expert(actor, noise=0.0, uniform=0.0), seed, range(episodes))
     returns = played.rewards @ DISCOUNT ** np.arange(played.rewards.shape[1])
     return returns, played.success[:, -1].astype(float)
-
-
-class Sums:
-    """Running moments of observations and goals."""
-
-    def __init__(self, observation: int, goal: int):
-        self.values = {
-            "observation": np.zeros((3, observation)),  # count, sum, sum of squares
-            "goal": np.zeros((3, goal)),
-        }
-
-    def add(self, played: Rollout) -> None:
-        achieved = played.achieved_goals.reshape(-1, played.achieved_goals.shape[-1])
-        goals = np.concatenate([achieved, played.desired_goals])
-        states = played.observations.reshape(-1, played.observations.shape[-1])
-        for name, values in (("observation", states), ("goal", goals)):
-            rows = values.astype(np.float64)
-            self.values[name] += np.stack(
-                [np.full(rows.shape[1], len(rows)), rows.sum(0), (rows**2).sum(0)]
-            )
-
-    def scaling(self) -> Scaling:
-        parts = []
-        for name in ("observation", "goal"):
-            count, total, square = self.values[name]
-            mean = total / np.maximum(count, 1)
-            std = np.sqrt(np.maximum(square / np.maximum(count, 1) - mean**2, 0.01**2))
-            parts += [mean, 1.0 / std]
-        return Scaling(*(jnp.asarray(part, jnp.float32) for part in parts))
-
-
-class Memory:
-    """All episodes of a run: on the device to sample from, on disk to survive a kill."""
-
-    def __init__(self, task: Task, capacity: int, folder: Path | None, count: int = 0):
-        steps = task.episode_steps
-        shapes = {
-            "observations": (capacity, steps + 1, task.observation_dim),
-            "actions": (capacity, steps, task.action_dim),
-            "achieved_goals": (capacity, steps + 1, task.goal_dim),
-            "desired_goals": (capacity, task.goal_dim),
-        }
-        self._files = {
-            name: _allocate(folder / f"{name}.npy" if folder else None, shape, count)
-            for name, shape in shapes.items()
-        }
-        self.replay = Replay(
-            **{name: jnp.asarray(array) for name, array in self._files.items()},
-            filled=jnp.int32(count),
-        )
-
-    def add(self, played: Rollout) -> None:
-        begin = int(self.replay.filled)
-        new = {name: getattr(played, name) for name in self._files}
-        end = begin + len(played.actions)
-        for name, rows in new.items():
-            self._files[name][begin:end] = rows
-        self.replay = _append(self.replay, new, begin)
-
-
-def _allocate(path: Path | None, shape: tuple[int, ...], count: int) -> np.ndarray:
-    """Room for episodes, with the first `count` rows of the file that was there before."""
-    if path is None:
-        return np.zeros(shape, np.float32)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept = np.array(np.load(path, mmap_mode="r")[:count]) if count else None
-    room = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-    if kept is not None:
-        room[:count] = kept
-    return room
-
-
-@functools.partial(jax.jit, donate_argnums=0)
-def _append(replay: Replay, new: dict[str, jax.Array], begin: jax.Array) -> Replay:
-    fields = {
-        name: jax.lax.dynamic_update_slice_in_dim(getattr(replay, name), rows, begin, 0)
-        for name, rows in new.items()
-    }
-    return Replay(**fields, filled=begin + len(new["actions"]))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -229,32 +151,42 @@ def _cycles(
     learner = plan.learner
     init_key, update_key = jax.random.split(jax.random.key(seed))
     state = learner.init(init_key, task.observation_dim, task.goal_dim, task.action_dim)
-    sums = Sums(task.observation_dim, task.goal_dim)
+    early = task.episode_steps // 4 if plan.advised else None
+    sums = Sums(task.observation_dim, task.goal_dim, early)
     about: dict[str, Any] = {"cycle": 0, "seconds": 0.0, "best": None, "curve": []}
     checkpoint = out / "checkpoint.safetensors"
     if checkpoint.exists():
         state, about = load_tree(checkpoint, state)
         sums.values = {name: np.array(values) for name, values in about["sums"].items()}
-    memory = Memory(
-        task, plan.cycles * plan.episodes, out / "replay", about["cycle"] * plan.episodes
-    )
-    demonstrations = _demonstrations(task, plan, seed, opened)
+    # Advised episodes are all of one kind; demonstrations are cloned with what followed from them.
+    shown, ahead, controller = None, 0, None
+    if plan.advised:
+        ahead, controller = plan.demonstrations, CONTROLLERS[str(plan.controller)]
+    filled = ahead + about["cycle"] * plan.episodes if about["cycle"] else 0
+    capacity = ahead + plan.cycles * plan.episodes
+    memory = Memory(task, capacity, out / "replay", filled, controller)
+    demonstrations = None if filled and plan.advised else _demonstrations(task, plan, seed, opened)
     if demonstrations is not None and about["cycle"] == 0:
-        sums.add(demonstrations[1])
-    shown = None if demonstrations is None else demonstrations[0]
+        sums.add(demonstrations)
+    if demonstrations is not None and plan.advised:
+        memory.add(demonstrations)
+    elif demonstrations is not None:
+        kept = Memory(task, plan.demonstrations, None)
+        kept.add(demonstrations)
+        shown = kept.replay
     began = time.monotonic() - about["seconds"]
     label = f"expert for {task.name}"
     with Progress(label, plan.cycles, "cycles", quiet=quiet) as bar, signals() as stopped:
         for cycle in range(about["cycle"], plan.cycles):
-            uniform = 1.0 if cycle == 0 and shown is None else plan.uniform
-            behaviour = Expert(to_numpy(state.actor, sums.scaling()), plan.noise, uniform)
+            uniform = 1.0 if cycle == 0 and plan.controller is None else plan.uniform
+            behaviour = Expert(_actor(plan, state, sums.scaling()), plan.noise, uniform)
             begin = cycle * plan.episodes
             played = opened.play(behaviour, seed, range(begin, begin + plan.episodes))
             memory.add(played)
             sums.add(played)
             scaling = sums.scaling()
             state, metrics = _improve(
-                learner,
+                plan.learner_at(cycle),
                 state,
                 memory.replay,
                 shown,
@@ -267,7 +199,7 @@ def _cycles(
             last = cycle + 1 == plan.cycles
             looked = (cycle + 1) % plan.eval_every == 0 or last
             if looked:
-                row = _look(task, plan, opened, to_numpy(state.actor, scaling), about, metrics, out)
+                row = _look(task, plan, opened, _actor(plan, state, scaling), about, metrics, out)
                 note = f"success {row['success']:.2f}  return {row['return']:.2f}"
                 bar.update(cycle + 1, note, force=True)
             else:
@@ -277,10 +209,34 @@ def _cycles(
                 save_tree(checkpoint, state, about)
             if stopped and not last:
                 raise Interrupted(
-                    f"stopped after cycle {cycle + 1} of {plan.cycles}; go on with "
-                    f"`merlin expert train {task.name} --out {out} --resume`."
+                    f"stopped after cycle {cycle + 1} of {plan.cycles}; {_go_on(task, out)}"
                 )
+    if plan.settling:
+        began, scaling = time.monotonic() - about["seconds"], sums.scaling()
+        actor, error = settle(
+            learner,
+            state.actor,
+            memory.replay,
+            scaling,
+            update_key,
+            updates=plan.settling,
+            label=f"{label} settles",
+            when_stopped=f"stopped while it settled; {_go_on(task, out)}",
+            quiet=quiet,
+        )
+        about["seconds"] = time.monotonic() - began
+        about["best"] = None  # the settled actor is the expert
+        _look(task, plan, opened, to_numpy(actor, scaling), about, {"disagreement": error}, out)
     return about
+
+
+def _go_on(task: Task, out: Path) -> str:
+    return f"go on with `merlin expert train {task.name} --out {out} --resume`."
+
+
+def _actor(plan: Plan, state: DDPGState, scaling: Scaling) -> Actor:
+    """The actor that plays; of an advised one the slow copy, whose strikes scatter less."""
+    return to_numpy(state.target_actor if plan.advised else state.actor, scaling)
 
 
 def _look(
@@ -306,7 +262,7 @@ def _look(
     lines = "".join(json.dumps(entry) + "\n" for entry in about["curve"])
     write_bytes(out / "curve.jsonl", lines.encode())
     best = about["best"]
-    if best is None or (row["success"], row["return"]) > (best["success"], best["return"]):
+    if best is None or row["return"] > best["return"]:
         about["best"] = row
         actor.save(out / "actor.safetensors")
     return row
@@ -338,14 +294,9 @@ def _card(
     }
 
 
-def _demonstrations(
-    task: Task, plan: Plan, seed: int, opened: Players
-) -> tuple[Replay, Rollout] | None:
+def _demonstrations(task: Task, plan: Plan, seed: int, opened: Players) -> Rollout | None:
     if plan.controller is None:
         return None
     behaviour = Expert(CONTROLLERS[plan.controller], *plan.demonstration_noise)
     # A stream of their own, so that they are not the first training episodes again.
-    played = opened.play(behaviour, seed + 500_009, range(plan.demonstrations))
-    kept = Memory(task, plan.demonstrations, None)
-    kept.add(played)
-    return kept.replay, played
+    return opened.play(behaviour, seed + 500_009, range(plan.demonstrations))

@@ -14,10 +14,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.errors import MerlinError
 from merlin.learners.base import Sized, check_settings
-from merlin.learners.policies import DeterministicPolicy, make_policy, vector_inputs, with_net
-from merlin.nets import MLP, descend, polyak
+from merlin.learners.policies import DeterministicPolicy, make_policy, with_net
+from merlin.nets import descend, polyak
 from merlin.types import Spec
 from merlin.values import act, value
+from merlin.vision import Net, make_net
 
 TARGET_KEEP = 0.9974
 """The releases keep 0.95 of the slow copies once in 20 updates; this is 0.95 ^ (1 / 20) in each."""
@@ -27,9 +28,9 @@ class ActorCritic(eqx.Module):
     """Networks, their slow copies, the optimisers of the former, and how near is reached."""
 
     policy: DeterministicPolicy
-    critic: MLP
-    target_actor: MLP
-    target_critic: MLP
+    critic: Net
+    target_actor: Net
+    target_critic: Net
     policy_optimiser: optax.OptState
     critic_optimiser: optax.OptState
     tolerance: Float[Array, ""]
@@ -84,7 +85,7 @@ def init_actor_critic(
     policy = make_policy(
         DeterministicPolicy, spec, learner.hidden, outputs=spec.action_dim, key=policy_key
     )
-    critic = MLP(vector_inputs(spec) + spec.action_dim, learner.hidden, 1, key=critic_key)
+    critic = make_net(spec, learner.hidden, 1, extra=spec.action_dim, key=critic_key)
     return ActorCritic(
         policy=policy,
         critic=critic,
@@ -99,8 +100,8 @@ def init_actor_critic(
 def step(
     state: ActorCritic,
     optimiser: optax.GradientTransformation,
-    policy_gradient: MLP,
-    critic_gradient: MLP,
+    policy_gradient: Net,
+    critic_gradient: Net,
     keep: float,
 ) -> ActorCritic:
     """Move both networks down their gradients, then the slow copies towards them."""

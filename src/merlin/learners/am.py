@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
@@ -41,10 +41,11 @@ from merlin.learners.actor_critic import (
     init_actor_critic,
     step,
 )
+from merlin.learners.base import tuned
 from merlin.learners.policies import DeterministicPolicy, transitions
-from merlin.nets import MLP
 from merlin.types import Batch, Metrics, Spec
 from merlin.values import act, sparse_reward, td_target, value
+from merlin.vision import Net
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class ActionableModels:
     chained: float = 0.5  # share of goals that are swapped for those of other rows
     released_chaining: bool = False  # as the public release has it, see above
     target_keep: float = TARGET_KEEP  # share of the slow copies that an update keeps
-    hidden: tuple[int, ...] = (256, 256, 256)
+    hidden: tuple[int, ...] = tuned((256, 256, 256))
     learning_rate: float = 1e-3
     batch_size: int = 512
 
@@ -88,8 +89,9 @@ class ActionableModels:
         self, state: ActorCritic, batch: Batch, key: PRNGKeyArray
     ) -> tuple[ActorCritic, Metrics]:
         goal, chained = chain(batch.goal, self.chained)
-        before, batch = batch.goal, batch._replace(goal=goal)
-        x, next_x = transitions(state.policy, batch, before if self.released_chaining else goal)
+        shown, _ = chain(batch.goal_observation, self.chained)
+        before, batch = batch, batch._replace(goal=goal, goal_observation=shown)
+        x, next_x = transitions(state.policy, batch, before if self.released_chaining else batch)
         action = state.policy.in_units(batch.action)
         reward = sparse_reward(batch.next_achieved_goal, batch.goal, state.tolerance)
         next_value = state.next_value(next_x)
@@ -98,7 +100,7 @@ class ActionableModels:
         unseen_x = x[:: 2 * self.candidates]
         unseen = draw_unseen(state.critic, unseen_x, action.shape[1], self.candidates, key)
 
-        def critic_loss(critic: MLP) -> tuple[Float[Array, ""], Metrics]:
+        def critic_loss(critic: Net) -> tuple[Float[Array, ""], Metrics]:
             estimate = value(critic, x, action)
             own = jax.lax.stop_gradient(estimate)
             target = chained_target(reward, next_value, own, batch.horizon, chained, self.discount)
@@ -110,7 +112,7 @@ class ActionableModels:
             about = {"critic_loss": error, "unseen": pushed, "target": jnp.mean(target)}
             return error + self.conservatism * pushed, about
 
-        def policy_loss(net: MLP) -> Float[Array, ""]:
+        def policy_loss(net: Net) -> Float[Array, ""]:
             return -jnp.mean(value(state.critic, x, act(net, x)))
 
         critic_gradient, metrics = jax.grad(critic_loss, has_aux=True)(state.critic)
@@ -127,8 +129,8 @@ class ActionableModels:
 
 
 def chain(
-    goal: Float[Array, "batch goal"], share: float
-) -> tuple[Float[Array, "batch goal"], Bool[Array, " batch"]]:
+    goal: Shaped[Array, "batch *goal"], share: float
+) -> tuple[Shaped[Array, "batch *goal"], Bool[Array, " batch"]]:
     """Give each of the last rows the goal of the row before it, and say which rows those are.
 
     Rows are drawn independently, so this is as good as a random shuffle, and none keeps its own.
@@ -152,7 +154,7 @@ def chained_target(
 
 
 def draw_unseen(
-    critic: MLP, x: Float[Array, "rows inputs"], dim: int, candidates: int, key: PRNGKeyArray
+    critic: Net, x: Float[Array, "rows inputs"], dim: int, candidates: int, key: PRNGKeyArray
 ) -> Float[Array, "rows action"]:
     """One of several uniform actions per row, drawn by softmax of what the critic thinks of it."""
     action_key, choice_key = jax.random.split(key)

@@ -61,7 +61,10 @@ def require_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
 
 @runtime_checkable
 class Learner(Protocol):
-    """A method: a frozen dataclass whose fields are its hyperparameters."""
+    """A method: a frozen dataclass whose fields are its hyperparameters.
+
+    One whose `sees_images` is False is given latents where the data has images.
+    """
 
     def __hash__(self) -> int: ...
 
@@ -116,8 +119,30 @@ def check_settings(learner: Sized) -> None:
     """Refuse sizes and rates that nothing can be learned with."""
     if learner.batch_size < 1 or not learner.hidden or min(learner.hidden) < 1:
         raise MerlinError("batch_size, hidden: sizes start at 1.")
-    if not (math.isfinite(learner.learning_rate) and learner.learning_rate > 0):
-        raise MerlinError(f"learning_rate: {learner.learning_rate} is not a positive number.")
+    check_positive(learner, "learning_rate")
+
+
+def check_positive(learner: object, *names: str) -> None:
+    """Refuse fields that are no number above 0."""
+    for name in names:
+        value = getattr(learner, name)
+        if not (math.isfinite(value) and value > 0):
+            raise MerlinError(f"{name}: {value} is not a positive number.")
+
+
+def check_not_negative(learner: object, *names: str) -> None:
+    """Refuse fields that are no number from 0 up."""
+    for name in names:
+        value = getattr(learner, name)
+        if not (math.isfinite(value) and value >= 0):
+            raise MerlinError(f"{name}: {value} is not a number from 0 up.")
+
+
+def check_below_one(learner: object, *names: str) -> None:
+    """Refuse fields that are no share from 0 to below 1."""
+    for name in names:
+        if not 0 <= getattr(learner, name) < 1:
+            raise MerlinError(f"{name}: {getattr(learner, name)} is not from 0 to below 1.")
 
 
 def check_horizon(horizon: int | None) -> None:

@@ -36,7 +36,13 @@ from merlin.diffusion import (
     preconditioned,
 )
 from merlin.errors import MerlinError
-from merlin.learners.base import require_key, tuned
+from merlin.learners.base import (
+    check_below_one,
+    check_not_negative,
+    check_positive,
+    require_key,
+    tuned,
+)
 from merlin.nets import MLP, ActionRange, Linear, Normaliser, mish, polyak
 from merlin.transformer import Transformer, normal_linear
 from merlin.types import Batch, Metrics, Spec, Window
@@ -227,11 +233,13 @@ class Beso:
     average_decay: float = 0.999
     batch_size: int = 1024
 
+    sees_images: ClassVar[bool] = False
+
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {
             "backbone": "mlp",
             "window": 1,
-            "guidance": 3.0,
+            "guidance": 6.0,
             "learning_rate": 1e-3,
             "decay_updates": 10_000,
             "batch_size": 512,
@@ -260,18 +268,14 @@ class Beso:
             raise MerlinError(
                 "sigma_min, sigma_max, sigma_data: are positive, and the first is the smallest."
             )
-        for name in ("goal_dropout", "attention_dropout", "average_decay"):
-            if not 0 <= getattr(self, name) < 1:
-                raise MerlinError(f"{name}: {getattr(self, name)} is not from 0 to below 1.")
+        check_below_one(self, "goal_dropout", "attention_dropout", "average_decay")
         if self.guidance != 1.0 and self.goal_dropout == 0.0:
             raise MerlinError(
                 "guidance: needs the answer without a goal, which goal_dropout=0 never trains; "
                 "set guidance=1."
             )
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise MerlinError(f"learning_rate: {self.learning_rate} is not a positive number.")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
-            raise MerlinError(f"weight_decay: {self.weight_decay} is not a number from 0 up.")
+        check_positive(self, "learning_rate")
+        check_not_negative(self, "weight_decay")
         _ = self.relabel
 
     @property
@@ -284,8 +288,8 @@ class Beso:
         return Relabel(hindsight_ratio=self.hindsight_ratio, behind=self.window)
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> BesoState:
-        if len(spec.observation_shape) > 1:
-            raise MerlinError("observations: are images, which beso cannot learn from.")
+        if spec.has_images:
+            raise MerlinError("observations: are images; beso learns from their latents.")
         net: ScoreNet
         if self.backbone == "mlp":
             net = ScoreMLP(spec, self.hidden, key=key)

@@ -17,7 +17,6 @@ small network. The other released way to name a goal, to fix the last state of t
 need a whole state where only a goal is known, and a time to reach it.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,7 +37,13 @@ from merlin.diffusion import (
     noise_prediction_loss,
 )
 from merlin.errors import MerlinError
-from merlin.learners.base import require_key, tuned
+from merlin.learners.base import (
+    check_below_one,
+    check_not_negative,
+    check_positive,
+    require_key,
+    tuned,
+)
 from merlin.nets import (
     MLP,
     ActionRange,
@@ -186,11 +191,13 @@ class DecisionDiffuser:
     average_start: int = 2000  # until then the average is a copy
     batch_size: int = 64  # the release sums the gradients of two batches of 32
 
+    sees_images: ClassVar[bool] = False
+
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {
             "window": 8,
             "diffusion_steps": 20,
-            "sampling_steps": 10,
+            "sampling_steps": 20,
             "channels": 32,
             "multipliers": (1, 2, 4),
             "learning_rate": 1e-3,
@@ -217,18 +224,14 @@ class DecisionDiffuser:
                 raise MerlinError(f"{name}: sizes start at 1.")
         if min(self.batch_size, self.average_every) < 1 or self.average_start < 0:
             raise MerlinError("batch_size, average_every, average_start: start at 1, 1 and 0.")
-        for name in ("condition_dropout", "average_decay"):
-            if not 0 <= getattr(self, name) < 1:
-                raise MerlinError(f"{name}: {getattr(self, name)} is not from 0 to below 1.")
+        check_below_one(self, "condition_dropout", "average_decay")
         if self.guidance != 1.0 and self.condition_dropout == 0.0:
             raise MerlinError(
                 "guidance: needs the answer without a goal, which condition_dropout=0 never "
                 "trains; set guidance=1."
             )
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise MerlinError(f"temperature: {self.temperature} is not a number from 0 up.")
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise MerlinError(f"learning_rate: {self.learning_rate} is not a positive number.")
+        check_not_negative(self, "temperature")
+        check_positive(self, "learning_rate")
         _ = self.relabel
 
     @property
@@ -245,8 +248,8 @@ class DecisionDiffuser:
         return make_chain(cosine_betas(self.diffusion_steps))
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> DDState:
-        if len(spec.observation_shape) > 1:
-            raise MerlinError("observations: are images, which dd cannot learn from.")
+        if spec.has_images:
+            raise MerlinError("observations: are images; dd learns from their latents.")
         planner_key, inverse_key = jax.random.split(key)
         (states,) = spec.observation_shape
         model = Model(

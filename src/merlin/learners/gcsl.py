@@ -21,11 +21,12 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.data.relabel import Relabel
-from merlin.learners.base import check_horizon, check_settings
+from merlin.learners.base import check_horizon, check_settings, tuned
 from merlin.learners.policies import DeterministicPolicy, make_policy, squared_error, with_net
-from merlin.nets import MLP, descend
+from merlin.nets import descend
 from merlin.types import Batch, Metrics, Spec
 from merlin.values import act
+from merlin.vision import Net
 
 
 class GCSLState(eqx.Module):
@@ -41,7 +42,7 @@ class GCSL:
 
     hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
     horizon: int | None = None  # steps told when acting; None trains without, as published
-    hidden: tuple[int, ...] = (256, 256, 256)
+    hidden: tuple[int, ...] = tuned((256, 256, 256))
     learning_rate: float = 5e-4
     batch_size: int = 512
 
@@ -76,10 +77,10 @@ class GCSL:
         return state.policy
 
     @staticmethod
-    def loss(net: MLP, policy: DeterministicPolicy, batch: Batch) -> Float[Array, ""]:
+    def loss(net: Net, policy: DeterministicPolicy, batch: Batch) -> Float[Array, ""]:
         """Squared error of actions in units of their bounds; only `net` is differentiated."""
         embedding = policy.embed_all(batch.horizon)
-        x = jax.vmap(policy.inputs)(batch.observation, batch.goal, embedding)
+        x = jax.vmap(policy.inputs)(batch.observation, policy.goal_of(batch), embedding)
         return jnp.mean(squared_error(act(net, x), policy.in_units(batch.action)))
 
     @property

@@ -18,6 +18,7 @@ Rewards are recomputed for the relabelled goal: 1 if the step ends within the to
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -37,7 +38,13 @@ from merlin.diffusion import (
     variance_preserving_betas,
 )
 from merlin.errors import MerlinError
-from merlin.learners.base import require_key, tuned
+from merlin.learners.base import (
+    check_below_one,
+    check_not_negative,
+    check_positive,
+    require_key,
+    tuned,
+)
 from merlin.nets import (
     MLP,
     ActionRange,
@@ -86,7 +93,8 @@ class NoiseNet(eqx.Module):
         return self.net(jnp.concatenate([noisy, time, inputs]))
 
 
-Critics = tuple[MLP, MLP]
+Critic = Callable[[Float[Array, " inputs_and_action"]], Float[Array, "1"]]
+Critics = tuple[Critic, Critic]
 
 
 def values(
@@ -178,6 +186,8 @@ class GDQL:
     average_start: int = 1000  # until then the average is a copy
     batch_size: int = 256
 
+    sees_images: ClassVar[bool] = False
+
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {"hidden": (128, 128, 128), "candidates": 10, "learning_rate": 1e-3}
     }
@@ -192,14 +202,9 @@ class GDQL:
             raise MerlinError(f"average_start: {self.average_start} is not a number of updates.")
         if self.tolerance is not None and not 0 < self.tolerance < math.inf:
             raise MerlinError(f"tolerance: {self.tolerance} is not a positive distance.")
-        for name in ("discount", "average_decay", "target_keep"):
-            if not 0 <= getattr(self, name) < 1:
-                raise MerlinError(f"{name}: {getattr(self, name)} is not from 0 to below 1.")
-        for name in ("learning_rate", "max_gradient_norm"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise MerlinError(f"{name}: {getattr(self, name)} is not a positive number.")
-        if not (math.isfinite(self.eta) and self.eta >= 0):
-            raise MerlinError(f"eta: {self.eta} is not a number from 0 up.")
+        check_below_one(self, "discount", "average_decay", "target_keep")
+        check_positive(self, "learning_rate", "max_gradient_norm")
+        check_not_negative(self, "eta")
         _ = self.relabel
 
     @property
@@ -216,8 +221,8 @@ class GDQL:
         return make_chain(variance_preserving_betas(self.diffusion_steps))
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> GDQLState:
-        if len(spec.observation_shape) > 1:
-            raise MerlinError("observations: are images, which g-dql cannot learn from.")
+        if spec.has_images:
+            raise MerlinError("observations: are images; g-dql learns from their latents.")
         actor_key, *critic_keys = jax.random.split(key, 3)
         inputs = spec.observation_shape[0] + spec.goal_dim
         net = NoiseNet(inputs, spec.action_dim, self.hidden, key=actor_key)

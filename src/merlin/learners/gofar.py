@@ -30,30 +30,31 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
 from merlin.learners.actor_critic import TARGET_KEEP, check_discount
-from merlin.learners.base import check_settings
+from merlin.learners.base import check_settings, tuned
 from merlin.learners.policies import (
     DeterministicPolicy,
     make_policy,
     squared_error,
     transitions,
-    vector_inputs,
     with_net,
 )
 from merlin.nets import MLP, descend, polyak
 from merlin.types import Batch, Metrics, Spec
 from merlin.values import act
+from merlin.vision import Net, make_net
 
 DIVERGENCES = ("chi2", "kl")
-SHARE = 8
-"""The discriminator and the value of first states learn from every eighth row: see `update`."""
+LEAST, SHARE = 64, 8
+"""The discriminator and the value of first states learn from every eighth row, but from 64 at least
+where there are as many: see `update`."""
 
 
 class GoFARState(eqx.Module):
     """Networks, the slow copy of the value, and an optimiser for each network."""
 
     policy: DeterministicPolicy
-    value: MLP
-    target_value: MLP
+    value: Net
+    target_value: Net
     discriminator: MLP
     policy_optimiser: optax.OptState
     value_optimiser: optax.OptState
@@ -70,7 +71,7 @@ class GoFAR:
     gradient_penalty: float = 0.01
     max_weight: float = 10.0  # of the KL's exponential
     target_keep: float = TARGET_KEEP  # share of the slow copy that an update keeps
-    hidden: tuple[int, ...] = (256, 256, 256)
+    hidden: tuple[int, ...] = tuned((256, 256, 256))
     learning_rate: float = 1e-3
     discriminator_learning_rate: float = 5e-4
     batch_size: int = 512
@@ -99,11 +100,15 @@ class GoFAR:
         return Relabel(hindsight_ratio=self.hindsight_ratio, uniform_time=True)
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> GoFARState:
+        if spec.goal_image:
+            raise MerlinError(
+                "--goal image: gofar tells goals apart by their numbers; leave the option away."
+            )
         policy_key, value_key, discriminator_key = jax.random.split(key, 3)
         policy = make_policy(
             DeterministicPolicy, spec, self.hidden, outputs=spec.action_dim, key=policy_key
         )
-        value = MLP(vector_inputs(spec), self.hidden, 1, key=value_key)
+        value = make_net(spec, self.hidden, 1, key=value_key)
         discriminator = MLP(
             2 * spec.goal_dim, self.hidden, 1, key=discriminator_key, activation=jnp.tanh
         )
@@ -121,13 +126,14 @@ class GoFAR:
         self, state: GoFARState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[GoFARState, Metrics]:
         x, next_x = transitions(state.policy, batch)
-        first_x = state.policy.state_goal(batch.first_observation[::SHARE], batch.goal[::SHARE])
+        some = slice(None, None, max(1, min(SHARE, len(batch.goal) // LEAST)))
+        first_x = state.policy.state_goal(batch.first_observation[some], batch.goal[some])
         goal = jax.vmap(state.policy.goal_normaliser)(batch.goal)
         achieved = jax.vmap(state.policy.goal_normaliser)(batch.achieved_goal)
         reward = logit(state.discriminator, achieved, goal)
         wanted = reward + self.discount * evaluate(state.target_value, next_x)
 
-        def value_loss(net: MLP) -> tuple[Float[Array, ""], Array]:
+        def value_loss(net: Net) -> tuple[Float[Array, ""], Array]:
             residual = wanted - evaluate(net, x)
             first = jnp.mean(evaluate(net, first_x))
             loss = (1.0 - self.discount) * first + dual(residual, self.divergence)
@@ -136,14 +142,14 @@ class GoFAR:
         # Its gradient penalty makes the discriminator dearer than all the rest, and its question
         # is easy; the value of first states has a weight of 0.02. Every eighth row is enough.
         discriminator_error, discriminator_gradient = jax.value_and_grad(discriminator_loss)(
-            state.discriminator, achieved[::SHARE], goal[::SHARE], self.gradient_penalty, key
+            state.discriminator, achieved[some], goal[some], self.gradient_penalty, key
         )
         (value_error, residual), value_gradient = jax.value_and_grad(value_loss, has_aux=True)(
             state.value
         )
         weight = visit_weight(residual, self.divergence, self.max_weight)
 
-        def policy_loss(net: MLP) -> Float[Array, ""]:
+        def policy_loss(net: Net) -> Float[Array, ""]:
             error = squared_error(act(net, x), state.policy.in_units(batch.action))
             return jnp.mean(weight * error)
 
@@ -189,7 +195,7 @@ class GoFAR:
         return optax.adam(self.discriminator_learning_rate)
 
 
-def evaluate(net: MLP, x: Float[Array, "batch inputs"]) -> Float[Array, " batch"]:
+def evaluate(net: Net, x: Float[Array, "batch inputs"]) -> Float[Array, " batch"]:
     """A network with one output, on a batch."""
     return jax.vmap(net)(x)[:, 0]
 

@@ -24,8 +24,9 @@ from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
 from merlin.learners.base import check_horizon, check_settings, tuned
 from merlin.learners.policies import GoalPolicy, make_policy, with_net
-from merlin.nets import MLP, clip_by_norm, descend, gaussian_log_prob
+from merlin.nets import clip_by_norm, descend, gaussian_log_prob
 from merlin.types import Batch, Metrics, Spec
+from merlin.vision import Net
 
 
 class GaussianPolicy(GoalPolicy):
@@ -35,8 +36,8 @@ class GaussianPolicy(GoalPolicy):
 
     def distribution(
         self,
-        observation: Float[Array, " observation"],
-        goal: Float[Array, " goal"],
+        observation: Array,
+        goal: Array,
         horizon: ArrayLike | None = None,
     ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
         """Mean and standard deviation of the action."""
@@ -44,8 +45,8 @@ class GaussianPolicy(GoalPolicy):
 
     def distribution_of(
         self,
-        observation: Float[Array, " observation"],
-        goal: Float[Array, " goal"],
+        observation: Array,
+        goal: Array,
         embedding: Float[Array, " embedding"],
     ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
         """The same for a horizon that is embedded already."""
@@ -82,7 +83,7 @@ class Merlin:
 
     hindsight_ratio: float = tuned(1.0)  # share of goals taken from the episode's own future
     horizon: int | None = tuned(1)  # told when acting; None trains without (the ablation)
-    hidden: tuple[int, ...] = (256, 256, 256)
+    hidden: tuple[int, ...] = tuned((256, 256, 256))
     learning_rate: float = 5e-4
     max_gradient_norm: float = 1.0
     batch_size: int = 512
@@ -122,11 +123,13 @@ class Merlin:
         return state.policy
 
     @staticmethod
-    def loss(net: MLP, policy: GaussianPolicy, batch: Batch) -> Float[Array, ""]:
+    def loss(net: Net, policy: GaussianPolicy, batch: Batch) -> Float[Array, ""]:
         """Negative log-likelihood of the batch's actions; only `net` is differentiated."""
         policy = with_net(policy, net)
         embedding = policy.embed_all(batch.horizon)
-        mean, std = jax.vmap(policy.distribution_of)(batch.observation, batch.goal, embedding)
+        mean, std = jax.vmap(policy.distribution_of)(
+            batch.observation, policy.goal_of(batch), embedding
+        )
         return -jnp.mean(jax.vmap(gaussian_log_prob)(batch.action, mean, std))
 
     @property

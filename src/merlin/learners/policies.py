@@ -1,4 +1,4 @@
-"""What policies on vectors share: normalised inputs, a network, actions within their bounds."""
+"""What policies share: normalised inputs, a network, actions within their bounds."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from merlin.errors import MerlinError
-from merlin.nets import MLP, Normaliser, horizon_embedding
+from merlin.nets import horizon_embedding
 from merlin.types import Batch, Spec
+from merlin.vision import Inputs, Net, Pixels, goal_inputs, make_net, observation_inputs
 
 HORIZON_DIM = 32
 
@@ -21,11 +21,11 @@ class GoalPolicy(eqx.Module):
     `horizon` is what the policy is told when nobody says; None if its network has no input for it.
     """
 
-    observation_normaliser: Normaliser
-    goal_normaliser: Normaliser
+    observation_normaliser: Inputs
+    goal_normaliser: Inputs
     action_centre: Float[Array, " action"]
     action_scale: Float[Array, " action"]
-    net: MLP
+    net: Net
     horizon: int | None = eqx.field(static=True)
     max_period: float = eqx.field(static=True)
 
@@ -43,14 +43,19 @@ class GoalPolicy(eqx.Module):
 
     def inputs(
         self,
-        observation: Float[Array, " observation"],
-        goal: Float[Array, " goal"],
+        observation: Array,
+        goal: Array,
         embedding: Float[Array, " embedding"],
     ) -> Float[Array, " inputs"]:
         """What the network is given."""
         return jnp.concatenate(
             [self.observation_normaliser(observation), self.goal_normaliser(goal), embedding]
         )
+
+    def goal_of(self, batch: Batch) -> Array:
+        """The goals of a batch, as vectors or images: as the policy is told them."""
+        told_images = isinstance(self.goal_normaliser, Pixels)
+        return batch.goal_observation if told_images else batch.goal
 
     def state_goal(self, observation: Array, goal: Array) -> Float[Array, "batch inputs"]:
         """A batch of states and goals as critics are given them, without a horizon."""
@@ -95,13 +100,13 @@ def make_policy(
     **more: Any,
 ) -> Kind:
     """A policy with a fresh network for data as `spec` describes it; `more` are its own fields."""
-    inputs = vector_inputs(spec) + (0 if horizon is None else HORIZON_DIM)
+    extra = 0 if horizon is None else HORIZON_DIM
     fields: dict[str, Any] = {
-        "observation_normaliser": Normaliser(spec.observation_moments),
-        "goal_normaliser": Normaliser(spec.goal_moments),
+        "observation_normaliser": observation_inputs(spec),
+        "goal_normaliser": goal_inputs(spec),
         "action_centre": jnp.asarray((spec.action_high + spec.action_low) / 2),
         "action_scale": jnp.asarray((spec.action_high - spec.action_low) / 2),
-        "net": MLP(inputs, hidden, outputs, key=key),
+        "net": make_net(spec, hidden, outputs, extra=extra, key=key),
         "horizon": horizon,
         "max_period": float(spec.max_horizon),
         **more,
@@ -109,16 +114,9 @@ def make_policy(
     return kind(**fields)
 
 
-def with_net(policy: Kind, net: MLP) -> Kind:
+def with_net(policy: Kind, net: Net) -> Kind:
     """The same policy with another network."""
     return eqx.tree_at(lambda p: p.net, policy, net)
-
-
-def vector_inputs(spec: Spec) -> int:
-    """How many numbers a state and a goal are together."""
-    if len(spec.observation_shape) > 1:
-        raise MerlinError("observations: are images, which merlin cannot learn from yet.")
-    return spec.observation_shape[0] + spec.goal_dim
 
 
 def squared_error(
@@ -129,11 +127,15 @@ def squared_error(
 
 
 def transitions(
-    policy: GoalPolicy, batch: Batch, next_goal: Array | None = None
+    policy: GoalPolicy, batch: Batch, following: Batch | None = None
 ) -> tuple[Float[Array, "batch inputs"], Float[Array, "batch inputs"]]:
-    """States and next states with the batch's goals, as critics are given them."""
-    following = batch.goal if next_goal is None else next_goal
+    """States and next states with their goals, as critics are given them.
+
+    The goals of next states are those of the batch `following`, if they differ.
+    """
     return (
-        policy.state_goal(batch.observation, batch.goal),
-        policy.state_goal(batch.next_observation, following),
+        policy.state_goal(batch.observation, policy.goal_of(batch)),
+        policy.state_goal(
+            batch.next_observation, policy.goal_of(batch if following is None else following)
+        ),
     )

@@ -40,10 +40,11 @@ from merlin.learners.actor_critic import (
     init_actor_critic,
     step,
 )
+from merlin.learners.base import tuned
 from merlin.learners.policies import DeterministicPolicy, squared_error, transitions
-from merlin.nets import MLP
 from merlin.types import Batch, Metrics, Spec
 from merlin.values import act, possible, sparse_reward, td_target, value
+from merlin.vision import Net
 
 QUEUE = 50_000
 """How many of the latest advantages are ranked, rounded down to whole batches."""
@@ -77,7 +78,7 @@ class WGCSL:
     percentile_step: float = 0.01  # by which it rises per update; 0.15 for easy tasks in awgcsl
     slow_advantage: bool = True  # the next state is judged by the slow copies
     target_keep: float = TARGET_KEEP  # share of the slow copies that an update keeps
-    hidden: tuple[int, ...] = (256, 256, 256)
+    hidden: tuple[int, ...] = tuned((256, 256, 256))
     learning_rate: float = 5e-4
     batch_size: int = 512
 
@@ -123,10 +124,10 @@ class WGCSL:
             own = value(nets.critic, next_x, act(nets.policy.net, next_x))
             expected = td_target(reward, own, self.discount)
 
-        def critic_loss(critic: MLP) -> Float[Array, ""]:
+        def critic_loss(critic: Net) -> Float[Array, ""]:
             return jnp.mean((value(critic, x, action) - target) ** 2)
 
-        def policy_loss(net: MLP) -> tuple[Float[Array, ""], tuple[Array, ...]]:
+        def policy_loss(net: Net) -> tuple[Float[Array, ""], tuple[Array, ...]]:
             mine = act(net, x)
             now = value(nets.critic, x, jax.lax.stop_gradient(mine))
             advantage = expected - possible(now, self.discount)

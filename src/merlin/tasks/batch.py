@@ -10,10 +10,13 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from merlin.errors import MerlinError
+from merlin.tasks import gl
 from merlin.tasks.registry import Task
 from merlin.tasks.workers import Pool
 
 Observation = dict[str, np.ndarray]
+GOAL_IMAGE = "goal_image"
+"""Of an observation: the goal as an image, for policies that are told it so."""
 
 
 class Step(NamedTuple):
@@ -60,16 +63,32 @@ class VectorBatch:
     """A task that has a vectorised implementation of its own."""
 
     def __init__(self, task: Task, n: int):
+        self._task = task
         self._env = gymnasium.make_vec(
-            task.env_id, num_envs=n, vectorization_mode="vector_entry_point"
+            task.env_id,
+            num_envs=n,
+            vectorization_mode="vector_entry_point",
+            **task.image_arguments(),
         )
+        self._goals: np.ndarray | None = None
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        return self._env.reset(seed=list(seeds))[0]  # type: ignore[arg-type]
+        observation = self._env.reset(seed=list(seeds))[0]  # type: ignore[arg-type]
+        if self._task.goal == "image":
+            self._goals = self._env.unwrapped.goal_frames()  # type: ignore[attr-defined]
+        return self._seen(observation)
 
     def step(self, actions: np.ndarray) -> Step:
         observation, reward, _, _, info = self._env.step(actions)
-        return Step(observation, np.asarray(reward) + 1.0, np.asarray(info["is_success"]) > 0.5)
+        success = np.asarray(info["is_success"]) > 0.5
+        return Step(self._seen(observation), np.asarray(reward) + 1.0, success)
+
+    def _seen(self, observation: Observation) -> Observation:
+        if self._task.sees == "state":
+            return observation
+        frames = np.stack(self._env.render())  # type: ignore[arg-type]
+        goals = {} if self._goals is None else {GOAL_IMAGE: self._goals}
+        return {**observation, "observation": frames, **goals}
 
     def close(self) -> None:
         self._env.close()
@@ -81,20 +100,34 @@ class LocalBatch:
     def __init__(self, task: Task, n: int):
         self._task = task
         # Unwrapped: episodes end when the caller says so, and the wrappers cost time per step.
-        self._envs = [make_single(task).unwrapped for _ in range(n)]
+        arguments = task.image_arguments()
+        self._envs = [make_single(task, **arguments).unwrapped for _ in range(n)]
+        self._goals: list[np.ndarray] = []
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         pairs = zip(self._envs, seeds, strict=True)
-        return _stack([env.reset(seed=int(seed))[0] for env, seed in pairs])
+        observations = [env.reset(seed=int(seed))[0] for env, seed in pairs]
+        if self._task.goal == "image":
+            self._goals = [env.goal_frame() for env in self._envs]  # type: ignore[attr-defined]
+        return self._seen(observations)
 
     def step(self, actions: np.ndarray) -> Step:
         answers = [env.step(a) for env, a in zip(self._envs, actions, strict=True)]
         scores = [_score(self._task, float(reward), info) for _, reward, _, _, info in answers]
         return Step(
-            _stack([answer[0] for answer in answers]),
+            self._seen([answer[0] for answer in answers]),
             np.array([reward for reward, _ in scores]),
             np.array([success for _, success in scores]),
         )
+
+    def _seen(self, observations: list[Observation]) -> Observation:
+        stacked = _stack(observations)
+        if self._task.sees == "image":
+            frames: list[Any] = [env.render() for env in self._envs]
+            stacked["observation"] = np.stack(frames)
+        if self._goals:
+            stacked[GOAL_IMAGE] = np.stack(self._goals)
+        return stacked
 
     def close(self) -> None:
         for env in self._envs:
@@ -105,6 +138,7 @@ class ParallelBatch:
     """Environments spread over processes; every step waits for the slowest."""
 
     def __init__(self, task: Task, n: int, workers: int):
+        gl.ready(task)
         bounds = np.linspace(0, n, workers + 1).astype(int)
         self._slices = [slice(a, b) for a, b in itertools.pairwise(bounds)]
         self._pool = Pool(workers)

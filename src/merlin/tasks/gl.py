@@ -2,10 +2,12 @@
 
 import functools
 import os
+import platform
 import subprocess
 import sys
 
 from merlin.errors import MerlinError
+from merlin.tasks.registry import Task
 
 
 @functools.cache
@@ -29,6 +31,12 @@ def pick_gl() -> str:
         "no OpenGL back end starts here (tried egl, osmesa and glfw), so nothing can be rendered: "
         "install the Debian package libosmesa6 for rendering without a GPU or a display."
     )
+
+
+def ready(task: Task) -> None:
+    """Before workers film a task: look once for all of them, and complain here if there is none."""
+    if task.sees == "image" and task.film is None and platform.system() == "Linux":
+        pick_gl()
 
 
 def _draws(backend: str) -> bool:

@@ -185,6 +185,11 @@ def _observe(positions: Points, goals: Points) -> Observation:
     }
 
 
+def film(states: Points, size: int, rooms: bool = False) -> raster.Frames:
+    """Frames of any states, without goals."""
+    return raster.draw(states, None, (ROOMS if rooms else OPEN).walls, size)
+
+
 class _PointTask:
     """What the single and the vector environment share."""
 
@@ -212,6 +217,11 @@ class _PointTask:
         difference = np.asarray(achieved_goal, np.float64) - np.asarray(desired_goal, np.float64)
         reached = np.linalg.norm(difference, axis=-1) <= self.tolerance
         return reached.astype(np.float32) - np.float32(1.0)
+
+    def goal_frames(self) -> raster.Frames:
+        """What a camera would show with every point at its goal."""
+        self._require_reset()
+        return raster.draw(self._goals, None, self.arena.walls, self.render_size)
 
     def _frames(self) -> raster.Frames:
         goals = self._goals if self.draw_goal else None
@@ -266,6 +276,10 @@ class PointEnv(_PointTask, gymnasium.Env[Observation, np.ndarray]):
         """Return a frame, or None if no render mode was chosen."""
         self._require_reset()
         return None if self.render_mode is None else self._frames()[0]
+
+    def goal_frame(self) -> raster.Frame:
+        """What a camera would show with the goal reached."""
+        return self.goal_frames()[0]
 
     def _observation(self) -> Observation:
         return {key: value[0] for key, value in _observe(self._positions, self._goals).items()}

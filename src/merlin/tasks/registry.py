@@ -31,6 +31,10 @@ class Tuned:
         return {"hindsight_ratio": self.hindsight_ratio, "horizon": self.horizon}
 
 
+IMAGE_VALUES: Mapping[str, Any] = {"hidden": (256,)}
+"""What the paper changes for images of all tasks: one hidden layer behind the CNN."""
+
+
 @dataclass(frozen=True)
 class Task:
     """A goal environment and what is known of it."""
@@ -50,7 +54,11 @@ class Task:
     episode_steps: int = 50
     tuned: Mapping[str, Tuned] = field(default_factory=dict)
     environments: int = 16  # stepped together in one batch
-    pixels: bool = False
+    image_size: int | None = None  # height and width of the frames that show its state, if any
+    sees: str = "state"  # what a policy is shown: state or image
+    goal: str = "vector"  # what it is told to reach: vector or image
+    film: str | None = None  # function that draws states, where they say all that is to be seen
+    size_arguments: tuple[str, ...] = ()  # what its environment calls the size of frames
     entry_point: str | None = None
     vector_entry_point: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -65,9 +73,43 @@ class Task:
             raise MerlinError(f"{self.name}: it is not known which part of a state is its goal.")
         return states[..., slice(*self.goal_slice)]
 
+    @property
+    def pixels(self) -> bool:
+        """Whether it can be learned from images."""
+        return self.image_size is not None
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        if self.sees == "state":
+            return (self.observation_dim,)
+        assert self.image_size is not None
+        return (self.image_size, self.image_size, 3)
+
+    def from_pixels(self, size: int | None = None, goal: str = "vector") -> "Task":
+        """The same task seen through a camera, in frames of its usual size or of the one given."""
+        if self.image_size is None:
+            able = ", ".join(task.name for task in TASKS.values() if task.pixels)
+            raise MerlinError(
+                f"--pixels: {self.name} has no images; the tasks that have are {able}."
+            )
+        return dataclasses.replace(
+            self, sees="image", goal=goal, image_size=self.image_size if size is None else size
+        )
+
+    def as_seen(self, shape: Sequence[int], goal: str = "vector") -> "Task":
+        """The same task for a policy whose observations have this shape."""
+        return self if len(shape) == 1 else self.from_pixels(shape[0], goal)
+
+    def image_arguments(self) -> dict[str, Any]:
+        """What to make its environment with, so that it draws what a policy is shown."""
+        if self.sees == "state":
+            return {}
+        size = dict.fromkeys(self.size_arguments, self.image_size)
+        return {"render_mode": "rgb_array", "draw_goal": False, **size}
+
     def check_fit(self, dimensions: Sequence[int], where: str) -> None:
         """Refuse data or a policy whose observation, action and goal have other sizes."""
-        wanted = (self.observation_dim, self.action_dim, self.goal_dim)
+        wanted = (*self.observation_shape, self.action_dim, self.goal_dim)
         if tuple(dimensions) != wanted:
             raise MerlinError(
                 f"--task {self.name}: observation, action and goal have {wanted} dimensions there "
@@ -94,6 +136,7 @@ class Task:
             "episode_steps": self.episode_steps,
             "episodes": self.episodes,
             "pixels": self.pixels,
+            "image_size": self.image_size,
             "tuned": {k: dataclasses.asdict(v) for k, v in self.tuned.items()},
         }
 
@@ -105,7 +148,9 @@ _POINT: dict[str, Any] = {
     "goal_slice": (0, 2),
     "tolerance": 1.0,
     "environments": 100,
-    "pixels": True,
+    "image_size": 48,
+    "film": "merlin.tasks.point:film",
+    "size_arguments": ("render_size",),
     "entry_point": "merlin.tasks.point:PointEnv",
     "vector_entry_point": "merlin.tasks.point:PointVectorEnv",
 }
@@ -152,7 +197,8 @@ _ALL = (
         goal_slice=(0, 3),
         tolerance=0.06,
         tuned={"expert": Tuned(0.2, 1, 1.0), "random": Tuned(1.0, 1)},
-        pixels=True,
+        image_size=84,
+        size_arguments=("width", "height"),
         entry_point="merlin.tasks.sawyer:SawyerReachEnv",
     ),
     Task(
@@ -164,7 +210,8 @@ _ALL = (
         tolerance=0.06,
         success_tolerance=0.02,
         tuned={"expert": Tuned(0.2, 5), "random": Tuned(1.0, 5)},
-        pixels=True,
+        image_size=84,
+        size_arguments=("width", "height"),
         entry_point="merlin.tasks.sawyer:SawyerDoorEnv",
     ),
     Task(
@@ -279,3 +326,6 @@ def register() -> None:
                 max_episode_steps=task.episode_steps,
                 kwargs=dict(task.arguments),
             )
+
+
+register()

@@ -27,7 +27,32 @@ def make(module: str, name: str, **arguments: Any) -> gymnasium.Env:
     with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         home = importlib.import_module(f"gymnasium_robotics.envs.{module}")
-    return getattr(home, name)(reward_type="sparse", **arguments)
+    env = getattr(home, name)(reward_type="sparse", **arguments)
+    env._utils = _QuickUtils(env)
+    return env
+
+
+class _QuickUtils:
+    """The functions of Gymnasium-Robotics by which an environment reads its simulation.
+
+    One of them is ours: it looks up the robot's joints by name once, not in every step, which
+    took a third of all the time that Fetch and hand were simulated. The numbers are the same.
+    """
+
+    def __init__(self, env: Any):
+        self._utils, model = env._utils, env.model
+        robot = [n for n in env._model_names.joint_names if n.startswith("robot")]
+        joints = [env._model_names.joint_name2id[name] for name in robot]
+        self._positions, self._velocities = model.jnt_qposadr[joints], model.jnt_dofadr[joints]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._utils, name)
+
+    def robot_get_obs(
+        self, model: Any, data: Any, joint_names: Any
+    ) -> tuple[Float[np.ndarray, " joints"], Float[np.ndarray, " joints"]]:
+        """Positions and velocities of the robot's joints, all of them hinges and slides."""
+        return data.qpos[self._positions], data.qvel[self._velocities]
 
 
 class GoalReacher(gymnasium.Env):

@@ -16,7 +16,7 @@ Act = Callable[[Observation, int], np.ndarray]
 class Rollout(NamedTuple):
     """Episodes of equal length, stacked: one state more than actions."""
 
-    observations: Float[np.ndarray, "episodes steps+1 observation"]
+    observations: np.ndarray  # (episodes, steps + 1, *observation): float32, or uint8 images
     actions: Float[np.ndarray, "episodes steps action"]
     achieved_goals: Float[np.ndarray, "episodes steps+1 goal"]
     desired_goals: Float[np.ndarray, "episodes goal"]
@@ -37,13 +37,18 @@ def rollout(batch: Batch, act: Act, seeds: Sequence[int], steps: int) -> Rollout
         rewards.append(answer.reward)
         success.append(answer.success)
     return Rollout(
-        observations=np.stack([s["observation"] for s in states], 1).astype(np.float32),
+        observations=float32_or_images(np.stack([s["observation"] for s in states], 1)),
         actions=np.stack(actions, 1),
         achieved_goals=np.stack([s["achieved_goal"] for s in states], 1).astype(np.float32),
         desired_goals=np.array(states[0]["desired_goal"], np.float32),
         rewards=np.stack(rewards, 1),
         success=np.stack(success, 1),
     )
+
+
+def float32_or_images(array: np.ndarray) -> np.ndarray:
+    """Images stay bytes: as numbers they would take four times the memory."""
+    return array.copy() if array.dtype == np.uint8 else np.array(array, np.float32)
 
 
 def waves(task: Task, seeds: Sequence[int]) -> Iterator[tuple[list[int], int]]:

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from jaxtyping import Float, Float32, Float64, UInt8
 
 from merlin.tasks import sawyer_scene
-from merlin.tasks.sawyer_scene import Camera, Marker, View
+from merlin.tasks.sawyer_scene import Camera, Marker, View, shared_camera
 
 Observation = dict[str, Float32[np.ndarray, "..."]]
 Bounds = tuple[float, ...]
@@ -126,15 +126,27 @@ class SawyerEnv(gymnasium.Env[Observation, Float32[np.ndarray, "3"]], ABC):
         """Return the present frame if the render mode is "rgb_array"."""
         if self.render_mode is None:
             return None
+        return self._film(self._data, [self._goal_marker()] if self.draw_goal else [])
+
+    def goal_frame(self) -> UInt8[np.ndarray, "height width 3"]:
+        """What the camera would show with the goal reached."""
+        data = mujoco.MjData(self._model)
+        mujoco.mj_setState(self._model, data, self._start, _STATE)
+        self._reach_goal(data)
+        mujoco.mj_forward(self._model, data)
+        return self._film(data, [])
+
+    def _film(
+        self, data: mujoco.MjData, markers: list[Marker]
+    ) -> UInt8[np.ndarray, "height width 3"]:
         if self._camera is None:
-            self._camera = Camera(self._model, self.view)
-        return self._camera.frame(self._data, [self._goal_marker()] if self.draw_goal else [])
+            self._camera = shared_camera(type(self), self._model, self.view)
+        return self._camera.frame(data, markers)
 
     def close(self) -> None:
         """Give back what rendering took; the environment itself stays usable."""
         if self._camera is not None:
-            self._camera.close()
-            self._camera = None
+            self._camera = None  # others may film with it; the last one lets go of it
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the camera, whose OpenGL context belongs to this process."""
@@ -151,6 +163,10 @@ class SawyerEnv(gymnasium.Env[Observation, Float32[np.ndarray, "3"]], ABC):
 
     @abstractmethod
     def _goal_marker(self) -> Marker: ...
+
+    @abstractmethod
+    def _reach_goal(self, data: mujoco.MjData) -> None:
+        """Change the start state into one that is at the goal."""
 
     def _hand(self) -> Float64[np.ndarray, "3"]:
         position: Float64[np.ndarray, "3"] = self._data.body("hand").xpos
@@ -210,6 +226,10 @@ class SawyerReachEnv(SawyerEnv):
             rotation=np.eye(3),
         )
 
+    def _reach_goal(self, data: mujoco.MjData) -> None:
+        data.mocap_pos[0] = self._goal
+        mujoco.mj_step(self._model, data, SETTLING_FRAMES * FRAME_SKIP)
+
 
 class SawyerDoorEnv(SawyerEnv):
     """Open a cabinet door to an angle by hooking its handle from above and pulling.
@@ -254,6 +274,9 @@ class SawyerDoorEnv(SawyerEnv):
             position=sawyer_scene.handle_position(angle),
             rotation=sawyer_scene.door_rotation(angle),
         )
+
+    def _reach_goal(self, data: mujoco.MjData) -> None:
+        data.joint("door").qpos = self._goal  # the hand stays: the goal says nothing of it
 
     def _close_door(self) -> None:
         hinge = self._data.joint("door")

@@ -295,6 +295,27 @@ class Camera:
             self._gl.free()
             self._context = None
 
+    def __del__(self) -> None:
+        if hasattr(self, "_context"):  # it may never have come so far
+            self.close()
+
+
+_CAMERAS: weakref.WeakValueDictionary[tuple[Any, ...], Camera] = weakref.WeakValueDictionary()
+
+
+def shared_camera(scene: type, model: mujoco.MjModel, view: View) -> Camera:
+    """The camera of all environments of a kind and size: to open one takes half a second.
+
+    It lasts as long as somebody holds it. Models of one scene are copies of one another, so it
+    films any of them.
+    """
+    buffer = model.vis.global_
+    key = (scene, int(buffer.offwidth), int(buffer.offheight))
+    camera = _CAMERAS.get(key)
+    if camera is None:
+        camera = _CAMERAS[key] = Camera(model, view)
+    return camera
+
 
 def _close_if_alive(camera: weakref.ref[Camera]) -> None:
     alive = camera()

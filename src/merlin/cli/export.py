@@ -1,0 +1,51 @@
+"""merlin export"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a run's policy as an ONNX file.
+
+    Normaliser, horizon and bounds are inside the graph, which is compared with the policy itself
+    before it is written. For example:
+
+      merlin export runs/push --out push.onnx
+    """
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """A run folder."""
+    out: Path
+    """The file to write, NAME.onnx; it must not exist yet."""
+    seed: int | None = None
+    """Whose policy: one of the run's seeds, the first unless given."""
+    checkpoint: str = "final"
+    """Which policy: final, or best (chosen by evaluations during training)."""
+    overwrite: bool = False
+    """Replace what is at --out."""
+    json: bool = False
+    """Print one JSON object as the last line of stdout."""
+
+    def __call__(self) -> dict[str, Any]:
+        from merlin.export import export
+
+        result = export(
+            self.run,
+            self.out,
+            seed=self.seed,
+            checkpoint=self.checkpoint,
+            overwrite=self.overwrite,
+        )
+        if not self.json:
+            sizes = ", ".join(f"{name} {shape}" for name, shape in result["inputs"].items())
+            print(
+                f"{self.out}: {result['algo']} for {result['task']}, {result['bytes']:,} bytes; "
+                f"{sizes.replace(chr(39), '')} to {' and '.join(result['outputs'])}; "
+                f"differs from the policy by at most {result['largest_difference']:.1e} "
+                f"on {result['samples']:,} inputs."
+            )
+        return result

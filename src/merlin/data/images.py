@@ -1,0 +1,164 @@
+"""Images: too many for memory, so they are made, written and read piece by piece.
+
+`Stream` is an array that is yet to be made, `Selection` some rows of another array in any order;
+a dataset can hold either in place of its observations. `Images` gathers rows for training and does
+not keep what it has read: the pages of a memory map count as memory of the process until they are
+let go of.
+"""
+
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from merlin.types import Moments
+
+Item = TypeVar("Item")
+
+BYTES_AT_ONCE = 1 << 26
+RELEASE_AFTER = 1 << 28
+"""Pages of memory maps are let go of after so many bytes were touched."""
+TOUCHED_PER_ROW = 1 << 16
+"""The system maps a neighbourhood of so many bytes around each page that is touched."""
+MOMENT_ROWS = 1000
+AHEAD = 2
+"""So many batches are made ready while one is learned from."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An array whose pieces, rows back to back, are made as they are asked for."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    make: Callable[[], Iterator[np.ndarray]]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def whole(self) -> np.ndarray:
+        """The array itself, for those who have the memory."""
+        array = np.empty(self.shape, self.dtype)
+        for begin, piece in pieces(self):
+            array[begin : begin + len(piece)] = piece
+        return array
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Rows of an array, in any order and as often as wanted, read when they are asked for."""
+
+    source: Any
+    rows: Int[np.ndarray, " rows"]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.rows), *self.source.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.source.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.source.ndim
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, wanted: Any) -> np.ndarray:
+        return np.asarray(self.source[self.rows[wanted]])
+
+
+def pieces(array: Any, rows_at_once: int | None = None) -> Iterator[tuple[int, np.ndarray]]:
+    """An array in pieces that fit into memory, each with the number of its first row."""
+    begin = 0
+    if isinstance(array, Stream):
+        for piece in array.make():
+            yield begin, piece
+            begin += len(piece)
+        return
+    row = max(1, array.dtype.itemsize * int(np.prod(array.shape[1:])))
+    step = max(1, min(rows_at_once or len(array), BYTES_AT_ONCE // row))
+    for begin in range(0, len(array), step):
+        yield begin, np.asarray(array[begin : begin + step])
+        release(array)
+
+
+def release(array: Any) -> None:
+    """Let go of the pages of a memory map; what was read stays in the system's cache."""
+    mapped = getattr(array, "_mmap", None)
+    if isinstance(mapped, mmap.mmap) and getattr(array, "mode", None) == "r":
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def image_moments(images: Any) -> Moments:
+    """The mean image, and one deviation from it for all pixels; of some rows, evenly spaced."""
+    rows = np.unique(np.linspace(0, len(images) - 1, MOMENT_ROWS).astype(np.int64))
+    some = np.asarray(images[rows], np.float32)
+    release(images)
+    mean = some.mean(0)
+    return Moments(mean, np.sqrt(np.mean((some - mean) ** 2, keepdims=True)).reshape(1))
+
+
+class Images:
+    """Images of one or several datasets, their rows numbered through, for one reader at a time."""
+
+    def __init__(self, parts: Sequence[Any]):
+        self._parts = tuple(parts)
+        self._ends = np.cumsum([len(part) for part in parts])
+        self._touched = 0
+        for part in self._parts:
+            mapped = getattr(part, "_mmap", None)
+            if isinstance(mapped, mmap.mmap):
+                mapped.madvise(mmap.MADV_RANDOM)  # to read ahead would be in vain
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._parts[0].shape[1:])
+
+    def gather(self, rows: Int[np.ndarray, " *n"]) -> UInt8[np.ndarray, "*n height width channels"]:
+        """The images with these numbers."""
+        flat = rows.reshape(-1)
+        found = np.empty((len(flat), *self.shape), np.uint8)
+        which = np.searchsorted(self._ends, flat, side="right")
+        for index, part in enumerate(self._parts):
+            own = np.flatnonzero(which == index)
+            if len(own):
+                first = self._ends[index] - len(part)
+                found[own] = part[flat[own] - first]
+        self._touched += len(flat) * max(TOUCHED_PER_ROW, found[:1].nbytes)
+        if self._touched > RELEASE_AFTER:
+            for part in self._parts:
+                release(getattr(part, "source", part))
+            self._touched = 0
+        return found.reshape(*rows.shape, *self.shape)
+
+
+def shift(
+    images: UInt8[np.ndarray, "n height width channels"], offsets: Int[np.ndarray, "n 2"]
+) -> UInt8[np.ndarray, "n height width channels"]:
+    """Move each image by so many rows and columns; what comes in repeats its edge."""
+    n, height, width, _ = images.shape
+    row = np.clip(np.arange(height) + offsets[:, :1], 0, height - 1)
+    column = np.clip(np.arange(width) + offsets[:, 1:], 0, width - 1)
+    return images[np.arange(n)[:, None, None], row[:, :, None], column[:, None, :]]
+
+
+def ahead(make: Callable[[int], Item], steps: Sequence[int]) -> Iterator[Item]:
+    """`make(step)` for every step, in order, by a thread that is a little ahead of the reader."""
+    with ThreadPoolExecutor(1, thread_name_prefix="images") as thread:
+        waiting: list[Future[Item]] = [thread.submit(make, step) for step in steps[:AHEAD]]
+        for index in range(len(steps)):
+            ready = waiting.pop(0).result()
+            if index + AHEAD < len(steps):
+                waiting.append(thread.submit(make, steps[index + AHEAD]))
+            yield ready

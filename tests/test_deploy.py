@@ -1,0 +1,211 @@
+"""One policy in JAX, in NumPy and in ONNX Runtime: the same actions, on every task's shapes."""
+
+import json
+import re
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import safetensors.numpy
+
+import merlin
+import merlin.runtime
+from merlin import export
+from merlin.learners import GCSL, LEARNERS, Merlin
+from merlin.learners.merlin import GaussianPolicy
+from merlin.learners.policies import DeterministicPolicy
+from merlin.runs import load_policy
+from policy_files import write_policy
+
+TASKS = list(merlin.TASKS.values())
+
+
+def inputs(policy, rng, count):
+    """Rows as they occur, rows far outside, which the normaliser clips, and horizons."""
+    far = np.where(np.arange(count) % 2, 1.0, 100.0)[:, None]
+    observations, goals = (
+        np.asarray(n.mean + far * rng.standard_normal((count, len(n.mean))) / n.scale, np.float32)
+        for n in (policy.observation_normaliser, policy.goal_normaliser)
+    )
+    return observations, goals, rng.integers(1, 51, count).astype(np.float32)
+
+
+def session(content):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # it would warn that the horizon has a default
+    return onnxruntime.InferenceSession(content, options)
+
+
+def check_agreement(path, policy, rng, count=100):
+    """JAX, NumPy and ONNX Runtime say the same: mean, spread, with any horizon and their own."""
+    fast, graph = merlin.runtime.load(path), session(export.build(merlin.runtime.read(path)))
+    observations, goals, horizons = inputs(policy, rng, count)
+    rows = {"observation": observations, "goal": goals}
+    gaussian = isinstance(policy, GaussianPolicy)
+    assert [output.name for output in graph.get_outputs()] == ["action", "std"][: 1 + gaussian]
+    act = jax.jit(jax.vmap(policy.distribution if gaussian else lambda *x: (policy(*x), None)))
+    own = np.full(count, 0 if policy.horizon is None else policy.horizon, np.float32)
+    for told, asked in ((None, own), (horizons, horizons)):
+        wanted, std = act(observations, goals, asked)
+        with_horizon = {} if told is None or policy.horizon is None else {"horizon": told}
+        answer = graph.run(None, rows | with_horizon)
+        np.testing.assert_allclose(answer[0], wanted, atol=1e-5)
+        if gaussian:
+            np.testing.assert_allclose(answer[1], std, rtol=1e-5, atol=1e-5)
+        for index, action in enumerate(np.asarray(wanted)):
+            seen = {"observation": observations[index], "desired_goal": goals[index]}
+            found = fast(seen, None if told is None else told[index])
+            assert found.dtype == np.float32
+            np.testing.assert_allclose(found, action, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_numpy_and_onnx_act_as_jax_does(task, tmp_path, rng):
+    policy = write_policy(tmp_path / "policy", task, Merlin(horizon=20), rng)
+    check_agreement(tmp_path / "policy", policy, rng)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_method_runs_or_says_that_it_does_not(name, tmp_path, rng):
+    path = tmp_path / "policy"
+    small = {"dd": {"channels": 8}}.get(name, {})
+    policy = write_policy(path, merlin.TASKS["FetchPush"], LEARNERS[name](**small), rng)
+    if isinstance(policy, GaussianPolicy | DeterministicPolicy):
+        return check_agreement(path, policy, rng, count=20)
+    words = f"a policy of {name} is more than one feed-forward network.*merlin.load_run"
+    with pytest.raises(merlin.MerlinError, match=words):
+        merlin.runtime.load(path)
+
+
+@pytest.mark.parametrize("learner", [Merlin(horizon=None), GCSL(horizon=5)])
+def test_with_and_without_a_horizon(learner, tmp_path, rng):
+    policy = write_policy(tmp_path / "policy", merlin.TASKS["Reacher"], learner, rng)
+    check_agreement(tmp_path / "policy", policy, rng, count=20)
+
+
+def test_an_action_is_not_overwritten_by_the_next(tmp_path, rng):
+    path = tmp_path / "policy.safetensors"
+    write_policy(path, merlin.TASKS["PointReach"], Merlin(hidden=(8,)), rng)
+    policy = merlin.runtime.load(path)
+    first = policy({"observation": [0.0, 0.0], "desired_goal": [1.0, 1.0]})
+    kept = first.copy()
+    policy({"observation": [4.0, -4.0], "desired_goal": [1.0, 1.0]}, horizon=30)
+    np.testing.assert_array_equal(first, kept)
+    again = policy({"observation": [0.0, 0.0], "desired_goal": [1.0, 1.0]})
+    np.testing.assert_array_equal(again, kept)
+
+
+def test_importing_the_runtime_is_quick_and_light():
+    program = (
+        "import sys, time; begin = time.process_time(); import merlin.runtime\n"
+        "print(time.process_time() - begin, *sys.modules)"
+    )
+    seconds = []
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+        taken, *loaded = done.stdout.decode().split()
+        assert not {"jax", "equinox", "gymnasium", "matplotlib", "optax"} & set(loaded)
+        seconds.append(float(taken))
+    # Processor time: what else runs on the machine does not count.
+    assert min(seconds) < 0.2
+
+
+def test_a_run_plays_in_gymnasium_with_the_runtime(run_folder):
+    import gymnasium
+
+    policy = merlin.runtime.load(run_folder, seed=1, checkpoint="best")
+    slow = load_policy(run_folder / "seed-1" / "best.safetensors")
+    env = gymnasium.make("merlin/PointReach-v0")
+    observation, _ = env.reset(seed=0)
+    for _ in range(5):
+        action = policy(observation)
+        wanted = slow(observation["observation"], observation["desired_goal"])
+        np.testing.assert_allclose(action, wanted, atol=1e-5)
+        observation, *_ = env.step(action)
+    env.close()
+
+
+def test_export_writes_what_it_says(run_folder, tmp_path, call):
+    out = tmp_path / "new" / "policy.onnx"
+    said = json.loads(call("export", run_folder, "--out", out, "--json").out.splitlines()[-1])
+    assert said["task"] == "PointReach"
+    assert said["samples"] == 1000
+    assert said["largest_difference"] <= 1e-5
+    model = onnx.load(out)
+    properties = {entry.key: entry.value for entry in model.metadata_props}
+    assert properties["algo"] == "merlin"
+    assert properties["task"] == "PointReach"
+    before = out.read_bytes()
+    words = call("export", run_folder, "--out", out, "--overwrite").out
+    assert "differs from the policy by at most" in words
+    assert out.read_bytes() == before
+    call("export", run_folder, "--out", out, "--overwrite", "--seed", "1")
+    assert out.read_bytes() != before
+
+
+def test_an_export_that_does_not_agree_is_not_written(run_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "CLIP", 1.0)
+    with pytest.raises(merlin.MerlinError, match="nothing was written"):
+        export.export(run_folder, tmp_path / "policy.onnx")
+    assert not list(tmp_path.glob("*.onnx"))
+
+
+def test_a_missing_library_is_named(run_folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(merlin.MerlinError, match=r"onnx is not installed.*merlin\[export\]"):
+        export.export(run_folder, tmp_path / "policy.onnx")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere", "--out", "a.onnx"], "no such run folder"),
+        (["RUN", "--out", "a.txt"], r"--out: a\.txt is not named"),
+        (["RUN", "--out", "a.onnx", "--seed", "7"], "--seed: .* has no seed 7; it has 0, 1"),
+        (["RUN", "--out", "a.onnx", "--checkpoint", "worst"], "--checkpoint: 'worst'"),
+        (["RUN", "--out", "there.onnx"], "already exists"),
+    ],
+)
+def test_bad_requests_for_an_export(
+    arguments, words, run_folder, tmp_path, monkeypatch, call, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.onnx").touch()
+    with pytest.raises(SystemExit) as stop:
+        call("export", *(run_folder if a == "RUN" else a for a in arguments))
+    assert stop.value.code == 2
+    assert re.search(words, capsys.readouterr().err)
+
+
+def test_files_that_the_runtime_cannot_run(tmp_path, rng):
+    path = tmp_path / "policy.safetensors"
+    write_policy(path, merlin.TASKS["PointReach"], Merlin(hidden=(8,)), rng)
+    arrays = safetensors.numpy.load_file(path)
+    with safetensors.safe_open(path, framework="numpy") as file:
+        about = file.metadata()
+
+    def refused(arrays, metadata, words):
+        safetensors.numpy.save_file(arrays, path, metadata=metadata)
+        with pytest.raises(merlin.MerlinError, match=words):
+            merlin.runtime.load(path)
+
+    refused(arrays | {"critic": np.zeros(1)}, about, "more than one feed-forward network")
+    refused(arrays | {"action_scale": np.ones(3, np.float32)}, about, "do not fit together")
+    refused(arrays, {"merlin": "{}"}, "not a policy")
+    refused(arrays, None, "was not written by merlin")
+    pixels = json.loads(about["merlin"]) | {"observation_shape": [48, 48, 3]}
+    refused(arrays, {"merlin": json.dumps(pixels)}, "do not fit together")
+    with pytest.raises(merlin.MerlinError, match="no such file"):
+        merlin.runtime.load(tmp_path / "none.safetensors")
+
+
+def test_an_observation_that_does_not_fit(tmp_path, rng):
+    path = tmp_path / "policy.safetensors"
+    write_policy(path, merlin.TASKS["PointReach"], Merlin(hidden=(8,)), rng)
+    policy = merlin.runtime.load(path)
+    with pytest.raises(merlin.MerlinError, match=r"\(3,\) and \(2,\).*2 and 2 numbers"):
+        policy({"observation": np.zeros(3), "desired_goal": np.zeros(2)})
