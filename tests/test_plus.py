@@ -16,8 +16,8 @@ from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import with_temperature
 from merlin.learners import Merlin, MerlinPlus, configure
-from merlin.learners.judge import MAX_BINS, Judge, judge_loss
-from merlin.learners.plus import densest
+from merlin.learners.judge import MAX_BINS, Judge, Pairs, judge_loss, with_error
+from merlin.learners.plus import densest, draw
 from merlin.loop import make_chunk
 from merlin.nets import mixture_log_prob
 from merlin.training import train
@@ -53,7 +53,7 @@ def rows(n, dim=2, seed=0):
 def test_one_component_and_a_fixed_horizon_are_merlin_to_the_bit(horizon):
     data, sizes = random_walks(True), {"hidden": (32, 32), "batch_size": 64}
     merlin = Merlin(hindsight_ratio=0.3, horizon=horizon, **sizes)
-    plus = MerlinPlus(components=1, rule="fixed", hindsight_ratio=0.3, horizon=horizon, **sizes)
+    plus = MerlinPlus(components=1, candidates=0, hindsight_ratio=0.3, horizon=horizon, **sizes)
     one, measured = train_on(merlin, data, 150)
     other, again = train_on(plus, data, 150)
     assert measured == again
@@ -70,14 +70,14 @@ def test_one_component_and_a_fixed_horizon_are_merlin_to_the_bit(horizon):
 
 
 def test_a_single_state_of_training_has_no_judge_where_none_is_asked():
-    policy, metrics = train_on(dataclasses.replace(SMALL, rule="fixed"), random_walks(), 3)
+    policy, metrics = train_on(dataclasses.replace(SMALL, candidates=0), random_walks(), 3)
     assert policy.judge is None
     assert set(metrics) == {"loss", "gradient_norm"}
 
 
 def test_the_judge_does_not_change_what_the_policy_learns():
     with_judge, _ = train_on(SMALL, random_walks(), 30)
-    without, _ = train_on(dataclasses.replace(SMALL, rule="fixed"), random_walks(), 30)
+    without, _ = train_on(dataclasses.replace(SMALL, candidates=0), random_walks(), 30)
     for a, b in zip(jax.tree.leaves(with_judge.net), jax.tree.leaves(without.net), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
@@ -130,7 +130,7 @@ def test_a_mixture_acts_like_the_controller_where_one_gaussian_acts_like_the_ave
     errors = {}
     for components in (1, 3):
         learner = dataclasses.replace(
-            SMALL, components=components, rule="fixed", hindsight_ratio=0.0, horizon=5
+            SMALL, components=components, candidates=0, hindsight_ratio=0.0, horizon=5
         )
         policy, _ = train_on(learner, data, 600)
         errors[components] = np.abs(act(policy, jnp.zeros((4, 2)), goals) - wanted).max()
@@ -140,7 +140,7 @@ def test_a_mixture_acts_like_the_controller_where_one_gaussian_acts_like_the_ave
 
 
 def test_temperature_is_the_deviation_of_the_chosen_component():
-    policy, _ = train_on(dataclasses.replace(SMALL, rule="fixed"), random_walks(), 5)
+    policy, _ = train_on(dataclasses.replace(SMALL, candidates=0), random_walks(), 5)
     policy = eqx.tree_at(lambda p: p.action_scale, policy, jnp.full(2, 100.0))
     state, goal = jnp.zeros(2), jnp.ones(2)
     mean, std = densest(policy.distribution(state, goal))
@@ -163,7 +163,7 @@ def spec(max_horizon: int, dim: int = 2) -> Spec:
 
 def judge_that_says(max_horizon: int, probabilities) -> Judge:
     """A judge with the same distribution over horizons everywhere."""
-    judge = Judge(spec(max_horizon), (4,), (4,), 2, key=jax.random.key(0))
+    judge = Judge(spec(max_horizon), (4,), (4,), key=jax.random.key(0))
     last = judge.distance.layers[-1]
     return eqx.tree_at(
         lambda j: (j.distance.layers[-1].weight, j.distance.layers[-1].bias),
@@ -179,12 +179,11 @@ def test_temporal_distance_by_hand():
     np.testing.assert_allclose(judge.log_prob(here, jnp.float32(4)), np.log(0.75), rtol=1e-5)
     # A patient discount gives the mean, an impatient one the shortest way.
     np.testing.assert_allclose(judge.steps(here, 0.9999), 3.25, atol=1e-2)
-    assert [float(judge.quantile(here, q)) for q in (0.1, 0.3)] == [1.0, 4.0]
 
 
 @pytest.mark.parametrize("max_horizon", [5, MAX_BINS, MAX_BINS + 1, 1000])
 def test_every_horizon_has_a_bin(max_horizon):
-    judge = Judge(spec(max_horizon), (4,), (4,), 1, key=jax.random.key(0))
+    judge = Judge(spec(max_horizon), (4,), (4,), key=jax.random.key(0))
     bins = judge.distance.layers[-1].bias.shape[0]
     assert bins <= MAX_BINS
     told = np.arange(1, max_horizon + 1)
@@ -195,28 +194,55 @@ def test_every_horizon_has_a_bin(max_horizon):
 
 def test_the_model_loss_measures_each_dimension_in_its_own_units():
     """A model that says nothing changes is wrong by one in units of the changes."""
-    judge = Judge(spec(5), (4,), (4,), 1, key=jax.random.key(0))
-    still = eqx.tree_at(lambda j: j.models, judge, jax.tree.map(jnp.zeros_like, judge.models))
+    judge = Judge(spec(5), (4,), (4,), key=jax.random.key(0))
+    still = eqx.tree_at(lambda j: j.model, judge, jax.tree.map(jnp.zeros_like, judge.model))
     state, change = rows(512), rows(512, seed=1) * jnp.asarray([1.0, 1e-3])
     change -= change.mean(0)
-    loss = judge_loss(still, state, state, state + change, state, jnp.ones(512))[1][1]
+    loss = judge_loss(still, Pairs(state, state, state + change, state, jnp.ones(512)))[1][1]
     np.testing.assert_allclose(loss, 1.0, rtol=1e-2)
+
+
+def test_a_judge_knows_how_far_it_is_off():
+    """The distance is 3 steps where the model says nothing moves, and 1 where the steps lead."""
+    judge = Judge(spec(4), (1,), (4,), key=jax.random.key(0))
+    moved = jnp.asarray([1.0, 0.0])
+    zero = lambda tree: jax.tree.map(jnp.zeros_like, tree)  # noqa: E731
+    judge = eqx.tree_at(lambda j: (j.model, j.distance), judge, zero((judge.model, judge.distance)))
+    judge = eqx.tree_at(
+        lambda j: (
+            j.distance.layers[0].weight,
+            j.distance.layers[1].weight,
+            j.distance.layers[1].bias,
+        ),
+        judge,
+        (
+            jnp.asarray([[1.0], [0.0], [0.0], [0.0]]),  # the hidden number is where it stands
+            jnp.asarray([[100.0, 0.0, 0.0, 0.0]]),
+            jnp.asarray([0.0, 0.0, 50.0, 0.0]),
+        ),
+    )
+    here = jnp.zeros((70, 2))
+    pairs = Pairs(here, here, here + moved, here, jnp.ones(70))
+    before = float(judge.square_error)
+    assert before == 16.0  # as far off as a distance can be, until it is measured
+    after = with_error(judge, pairs, 0.9)
+    np.testing.assert_allclose(after.square_error, 0.99 * before + 0.01 * 4.0, rtol=1e-5)
 
 
 @lru_cache
 def judged():
-    learner = dataclasses.replace(SMALL, rule="lookahead", hindsight_ratio=1.0)
+    learner = dataclasses.replace(SMALL, hindsight_ratio=1.0)
     return train_on(learner, random_walks(), 1500)[0]
 
 
 def test_the_forward_model_learns_where_actions_lead():
     policy = judged()
     states, actions = rows(200), jnp.asarray(np.random.default_rng(3).uniform(-1, 1, (200, 2)))
-    guess = jax.vmap(policy.judge.next_states)(
+    guess = jax.vmap(policy.judge.next_state)(
         jax.vmap(policy.observation_normaliser)(states), actions.astype(jnp.float32)
     )
     truth = jax.vmap(policy.observation_normaliser)(states + actions.astype(jnp.float32))
-    error = np.abs(np.asarray(guess) - np.asarray(truth)[:, None])
+    error = np.abs(np.asarray(guess) - np.asarray(truth))
     assert error.mean() < 0.05
 
 
@@ -242,34 +268,58 @@ def test_looking_ahead_walks_to_the_goal_without_a_horizon():
     assert cosine.mean() > 0.9
 
 
-def test_the_best_proposal_is_taken_if_it_is_better_by_the_margin():
-    policy = dataclasses.replace(judged(), margin=0.0)
+def test_the_best_proposal_is_taken_if_it_is_better_by_more_than_the_judge_errs():
+    policy = dataclasses.replace(judged(), trust=0.0)
+    error = float(jnp.sqrt(policy.judge.square_error))
+    assert 0 < error < 1
+    taken = 0
     for state, goal in zip(rows(20, seed=7), rows(20, seed=8), strict=True):
-        actions, _ = policy.propose(state, goal, None)
-        assert actions.shape == (len(policy.horizons) + policy.candidates, 2)
-        assert (jnp.abs(actions) <= 1.0).all()
-        steps = policy.steps_after(state, goal, actions)
+        mixture, chances = policy.distribution(state, goal), policy.chances(None)
+        drawn = [draw(mixture, chances[0][i], chances[1][i])[0] for i in range(policy.candidates)]
+        actions = jnp.clip(jnp.stack([densest(mixture)[0], *drawn]), -1.0, 1.0)
+        standard = policy.observation_normaliser(state), policy.goal_normaliser(goal)
+        steps = jnp.stack([policy.steps_along(policy.judge, *standard, a) for a in actions])
         np.testing.assert_allclose(policy(state, goal), actions[jnp.argmin(steps)], atol=1e-6)
         gain = float(steps[0] - steps.min())
-        cautious = dataclasses.replace(policy, margin=gain + 0.01)
+        cautious = dataclasses.replace(policy, trust=(gain + 0.01) / error)
         np.testing.assert_allclose(cautious(state, goal), actions[0], atol=1e-6)
+        taken += gain > 0
+    assert taken > 5
+
+
+def test_steps_along_a_walk_by_hand():
+    """The same walk, one step after the other."""
+    policy = dataclasses.replace(judged(), depth=3)
+    state, goal = jnp.zeros(2), jnp.asarray([1.5, 0.0])
+    action, embedding = jnp.asarray([0.5, 0.5]), policy.embed(None)
+    least, reached = np.inf, state
+    for walked in range(3):
+        if walked:
+            action = densest(policy.mixture(jnp.concatenate([reached, goal, embedding])))[0]
+        reached = policy.judge.next_state(reached, action)
+        left = policy.judge.steps(jnp.concatenate([reached, goal]), policy.discount)
+        least = min(least, walked + float(left))
+    found = policy.steps_along(policy.judge, state, goal, jnp.asarray([0.5, 0.5]))
+    np.testing.assert_allclose(found, least, rtol=1e-5)
+    short = dataclasses.replace(policy, depth=1)
+    assert short.steps_along(policy.judge, state, goal, jnp.asarray([0.5, 0.5])) >= found
+
+
+def test_keys_draw_other_actions_and_the_same_key_the_same():
+    policy = dataclasses.replace(judged(), trust=0.0)
+    states, goals = rows(50, seed=9), rows(50, seed=10)
+    play = lambda key: jax.vmap(lambda s, g: policy(s, g, None, key))(states, goals)  # noqa: E731
+    one, again, other = (play(jax.random.key(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, again)
+    assert not np.array_equal(one, other)
 
 
 def test_who_tells_a_horizon_is_listened_to():
-    policy, fixed = judged(), dataclasses.replace(judged(), rule="fixed")
+    policy, fixed = judged(), dataclasses.replace(judged(), judge=None)
     states, goals = rows(50, seed=9), rows(50, seed=10)
     for told in (1.0, 4.0):
         one, other = (act(p, states, goals, jnp.float32(told)) for p in (policy, fixed))
         np.testing.assert_array_equal(one, other)
-
-
-def test_the_quantile_rule_tells_the_horizon_of_the_temporal_distance():
-    policy = dataclasses.replace(judged(), rule="quantile", quantile=0.3)
-    state, goal = jnp.zeros(2), jnp.asarray([1.5, 0.0])
-    told = policy.judge.quantile(policy.state_goal(state[None], goal[None])[0], 0.3)
-    assert float(told) > 1
-    fixed = dataclasses.replace(policy, rule="fixed")
-    np.testing.assert_array_equal(policy(state, goal), fixed(state, goal, told))
 
 
 # As every learner
@@ -307,16 +357,12 @@ def test_nothing_is_tuned_per_task():
     ("settings", "fragment"),
     [
         ({"components": 0}, "components"),
-        ({"rule": "best"}, "rule: 'best'; choose from fixed, quantile, lookahead"),
         ({"horizon": 0}, "horizon: 0"),
-        ({"horizons": ()}, "horizons"),
-        ({"horizons": (5, 0)}, "horizon: 0"),
         ({"candidates": -1}, "candidates"),
-        ({"margin": float("nan")}, "margin"),
+        ({"trust": float("nan")}, "trust"),
+        ({"depth": 0}, "depth"),
         ({"temperature": -0.1}, "temperature"),
         ({"discount": 1.0}, "discount"),
-        ({"quantile": 0.0}, "quantile"),
-        ({"models": 0}, "models"),
         ({"model_hidden": ()}, "model_hidden"),
         ({"distance_hidden": (0,)}, "distance_hidden"),
         ({"max_gradient_norm": 0.0}, "max_gradient_norm"),
@@ -328,7 +374,7 @@ def test_impossible_settings_are_refused(settings, fragment):
 
 
 def test_the_loss_is_that_of_the_policy_that_acts(rng):
-    policy, _ = train_on(dataclasses.replace(SMALL, rule="fixed"), random_walks(), 5)
+    policy, _ = train_on(dataclasses.replace(SMALL, candidates=0), random_walks(), 5)
     batch = tiny_batch(rng.uniform(-1, 1, (4, 2)), observation=rows(4), goal=rows(4, seed=1))
     terms = [
         mixture_log_prob(

@@ -65,7 +65,7 @@ class GoalPolicy(eqx.Module):
         """Squash the network's outputs into the bounds of actions."""
         return self.action_centre + self.action_scale * jnp.tanh(raw)
 
-    def in_units(self, action: Float[Array, "batch action"]) -> Float[Array, "batch action"]:
+    def in_units(self, action: Float[Array, "*batch action"]) -> Float[Array, "*batch action"]:
         """Actions in units of their bounds, -1 to 1; 0 where the bounds leave no choice."""
         free = self.action_scale > 0
         scale = jnp.where(free, self.action_scale, 1.0)
