@@ -84,7 +84,8 @@ class MixturePolicy(GoalPolicy):
         horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]:
-        luck = None if key is None else jax.random.fold_in(key, 1)
+        # Noise when acting has the key that it has in Merlin; then luck needs another.
+        luck = jax.random.fold_in(key, 1) if key is not None and self.temperature else key
         observation, goal = jnp.asarray(observation), jnp.asarray(goal)
         action, std = self.choose(observation, goal, horizon, self.chances(luck))
         if self.temperature == 0.0:
@@ -96,9 +97,10 @@ class MixturePolicy(GoalPolicy):
 
     def chances(self, key: PRNGKeyArray | None) -> Chances:
         """What to draw actions by; without a key the same numbers at every call."""
-        which, noise = jax.random.split(jax.random.key(0) if key is None else key)
-        shape = (self.candidates, len(self.action_centre))
-        return jax.random.uniform(which, shape[:1]), jax.random.normal(noise, shape)
+        # One draw for both, and normal numbers from uniform ones: draws are dear for one action.
+        shape = (self.candidates, 1 + len(self.action_centre))
+        uniform = jax.random.uniform(jax.random.key(0) if key is None else key, shape, minval=1e-6)
+        return uniform[:, 0], jax.scipy.special.ndtri(uniform[:, 1:])
 
     def choose(
         self,
@@ -184,7 +186,7 @@ class MerlinPlus:
     hindsight_ratio: float = 0.5  # share of goals taken from the episode's own future
     horizon: int = 10  # that the mixture is asked for
     candidates: int = 15  # actions drawn beside the first; 0: nothing is judged
-    depth: int = 4  # steps that the judge looks ahead
+    depth: int = 2  # steps that the judge looks ahead
     trust: float = 2.0  # judge's errors by which another action must be better than the first
     discount: float = 0.9  # of the temporal distance
     model_hidden: tuple[int, ...] = (128, 128)
