@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal, spearmanr
+from scipy.stats import kstest, multivariate_normal, spearmanr
 
 from learner_data import random_walks, tiny_batch
 from merlin.data import Dataset, Episode
@@ -17,7 +17,7 @@ from merlin.errors import MerlinError
 from merlin.evaluation import with_temperature
 from merlin.learners import Merlin, MerlinPlus, configure
 from merlin.learners.judge import MAX_BINS, Judge, Pairs, judge_loss, with_error
-from merlin.learners.plus import densest, draw
+from merlin.learners.plus import densest, draw, scatter
 from merlin.loop import make_chunk
 from merlin.nets import mixture_log_prob
 from merlin.training import train
@@ -269,8 +269,8 @@ def test_looking_ahead_walks_to_the_goal_without_a_horizon():
 
 
 def test_the_best_proposal_is_taken_if_it_is_better_by_more_than_the_judge_errs():
-    policy = dataclasses.replace(judged(), trust=0.0)
-    error = float(jnp.sqrt(policy.judge.square_error))
+    policy = dataclasses.replace(judged(), caution=0.0)
+    error = float(policy.judge.square_error)
     assert 0 < error < 1
     taken = 0
     for state, goal in zip(rows(20, seed=7), rows(20, seed=8), strict=True):
@@ -281,7 +281,7 @@ def test_the_best_proposal_is_taken_if_it_is_better_by_more_than_the_judge_errs(
         steps = jnp.stack([policy.steps_along(policy.judge, *standard, a) for a in actions])
         np.testing.assert_allclose(policy(state, goal), actions[jnp.argmin(steps)], atol=1e-6)
         gain = float(steps[0] - steps.min())
-        cautious = dataclasses.replace(policy, trust=(gain + 0.01) / error)
+        cautious = dataclasses.replace(policy, caution=(gain + 0.01) / error)
         np.testing.assert_allclose(cautious(state, goal), actions[0], atol=1e-6)
         taken += gain > 0
     assert taken > 5
@@ -306,12 +306,26 @@ def test_steps_along_a_walk_by_hand():
 
 
 def test_keys_draw_other_actions_and_the_same_key_the_same():
-    policy = dataclasses.replace(judged(), trust=0.0)
+    policy = dataclasses.replace(judged(), caution=0.0)
     states, goals = rows(50, seed=9), rows(50, seed=10)
     play = lambda key: jax.vmap(lambda s, g: policy(s, g, None, key))(states, goals)  # noqa: E731
     one, again, other = (play(jax.random.key(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
     assert not np.array_equal(one, other)
+
+
+def test_scattered_numbers_are_uniform_and_independent():
+    keys = jax.random.split(jax.random.key(3), 400)
+    numbers = np.asarray(jax.vmap(lambda key: scatter(key, 10, 3))(keys), np.float64)
+    assert 0 < numbers.min() < numbers.max() < 1
+    assert kstest(numbers.ravel(), "uniform").pvalue > 1e-3
+    flat = numbers.reshape(400, 30)
+    between = np.corrcoef(flat.T) - np.eye(30)  # of places, over keys
+    assert np.abs(between).max() < 5 / np.sqrt(400)
+    after = [np.corrcoef(flat[:-lag].ravel(), flat[lag:].ravel())[0, 1] for lag in (1, 2, 3)]
+    assert np.abs(after).max() < 4 / np.sqrt(flat.size)
+    bits = np.asarray(scatter(jax.random.key(1), 5000, 4))
+    assert len(np.unique(bits)) > 0.99 * bits.size
 
 
 def test_who_tells_a_horizon_is_listened_to():
@@ -359,7 +373,7 @@ def test_nothing_is_tuned_per_task():
         ({"components": 0}, "components"),
         ({"horizon": 0}, "horizon: 0"),
         ({"candidates": -1}, "candidates"),
-        ({"trust": float("nan")}, "trust"),
+        ({"caution": float("nan")}, "caution"),
         ({"depth": 0}, "depth"),
         ({"temperature": -0.1}, "temperature"),
         ({"discount": 1.0}, "discount"),

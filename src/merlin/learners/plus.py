@@ -13,9 +13,15 @@ mixture where components do not overlap: noise gets components of its own, which
 
 That action is the first proposal. Others are drawn from the mixture, and each is judged (see
 `judge`): a forward model walks on from it for a few steps, with the policy's own actions, and a
-temporal distance says how far from the goal the walk comes. The best proposal is taken if it is
-better than the first by more than the judge's own error; where the judge cannot be trusted, as
-with contacts that its model does not foresee, the policy acts as if it had none.
+temporal distance says how far from the goal the walk comes. What the judge says is weighed against
+how far it errs: a drawn action is thought to be some steps worse than the first, give or take one,
+and the judge's word moves that opinion the less, the larger its error. So the best proposal is
+taken if
+
+    steps(first) - steps(best)  >  caution * error^2.
+
+Where the judge cannot be trusted, as with contacts that its model does not foresee, the policy acts
+as if it had none.
 
 With one component and no candidates it is Merlin.
 """
@@ -55,7 +61,7 @@ class MixturePolicy(GoalPolicy):
     components: int = eqx.field(static=True)
     candidates: int = eqx.field(static=True)
     depth: int = eqx.field(static=True)
-    trust: float = eqx.field(static=True)
+    caution: float = eqx.field(static=True)
     discount: float = eqx.field(static=True)
     temperature: float = eqx.field(static=True, default=0.0)
 
@@ -71,7 +77,7 @@ class MixturePolicy(GoalPolicy):
     def mixture(self, x: Float[Array, " inputs"]) -> Mixture:
         """The same, for what the network is given."""
         outputs = self.net(x)
-        size = self.components * len(self.action_centre)
+        size = self.components * self.dim
         # A single component needs no weight: its network is Merlin's.
         weights = outputs[2 * size :] if self.components > 1 else jnp.zeros(1)
         means, stds = outputs[: 2 * size].reshape(2, self.components, -1)
@@ -97,10 +103,13 @@ class MixturePolicy(GoalPolicy):
 
     def chances(self, key: PRNGKeyArray | None) -> Chances:
         """What to draw actions by; without a key the same numbers at every call."""
-        # One draw for both, and normal numbers from uniform ones: draws are dear for one action.
-        shape = (self.candidates, 1 + len(self.action_centre))
-        uniform = jax.random.uniform(jax.random.key(0) if key is None else key, shape, minval=1e-6)
+        uniform = scatter(jax.random.key(0) if key is None else key, self.candidates, self.dim + 1)
         return uniform[:, 0], jax.scipy.special.ndtri(uniform[:, 1:])
+
+    @property
+    def dim(self) -> int:
+        """Of actions."""
+        return len(self.action_centre)
 
     def choose(
         self,
@@ -122,7 +131,7 @@ class MixturePolicy(GoalPolicy):
         stds = jnp.concatenate([first[1][None], spread])
         state, goal = self.observation_normaliser(observation), self.goal_normaliser(goal)
         steps = jax.vmap(self.steps_along, (None, None, None, 0))(self.judge, state, goal, actions)
-        margin = self.trust * jnp.sqrt(self.judge.square_error)
+        margin = self.caution * self.judge.square_error
         best = jnp.argmin(steps)
         best = jnp.where(steps[best] < steps[0] - margin, best, 0)
         return actions[best], stds[best]
@@ -139,14 +148,14 @@ class MixturePolicy(GoalPolicy):
         The least over the walk of the steps walked and the distance left. State and goal are
         standardised.
         """
-        least, embedding = jnp.float32(jnp.inf), self.embed(None)
+        walk, embedding = [], self.embed(None)
         for walked in range(self.depth):
             if walked:
                 action, _ = densest(self.mixture(jnp.concatenate([state, goal, embedding])))
             state = judge.next_state(state, self.in_units(action))
-            left = judge.steps(jnp.concatenate([state, goal]), self.discount)
-            least = jnp.minimum(least, walked + left)
-        return least
+            walk.append(jnp.concatenate([state, goal]))
+        left = jax.vmap(judge.steps, (0, None))(jnp.stack(walk), self.discount)
+        return jnp.min(jnp.arange(self.depth, dtype=jnp.float32) + left)
 
     def clip(self, action: Float[Array, " action"]) -> Float[Array, " action"]:
         """Into the bounds of actions."""
@@ -170,6 +179,22 @@ def draw(
     return means[which] + stds[which] * noise, stds[which]
 
 
+def scatter(key: PRNGKeyArray, rows: int, columns: int) -> Float[Array, "rows columns"]:
+    """Numbers between 0 and 1 that a key scatters, by hashing where they stand.
+
+    JAX's own generator would take as long as the network takes to act on one state. The hash is
+    lowbias32 by C. Wellons, once for each half of the key.
+    """
+    x = jnp.arange(rows * columns, dtype=jnp.uint32).reshape(rows, columns)
+    for word in jax.random.key_data(key):
+        x = x + word
+        x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+        x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+        x = x ^ (x >> 16)
+    # 23 bits and a half: neither 0 nor 1, where a normal number would be infinite.
+    return ((x >> 9).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)
+
+
 class PlusState(eqx.Module):
     """The policy and the optimisers of its network and of its judge."""
 
@@ -183,11 +208,11 @@ class MerlinPlus:
     """Merlin with a mixture of Gaussians and a choice among proposed actions."""
 
     components: int = 5  # Gaussians of the mixture
-    hindsight_ratio: float = 0.5  # share of goals taken from the episode's own future
-    horizon: int = 10  # that the mixture is asked for
+    hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
+    horizon: int = 5  # that the mixture is asked for
     candidates: int = 15  # actions drawn beside the first; 0: nothing is judged
     depth: int = 2  # steps that the judge looks ahead
-    trust: float = 2.0  # judge's errors by which another action must be better than the first
+    caution: float = 2.0  # steps by which a drawn action is thought worse until it is judged
     discount: float = 0.9  # of the temporal distance
     model_hidden: tuple[int, ...] = (128, 128)
     distance_hidden: tuple[int, ...] = (256, 256)
@@ -205,7 +230,7 @@ class MerlinPlus:
             raise MerlinError("components, depth, model_hidden, distance_hidden: start at 1.")
         if self.candidates < 0:
             raise MerlinError(f"candidates: {self.candidates} is not a number from 0 up.")
-        for name in ("trust", "temperature"):
+        for name in ("caution", "temperature"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise MerlinError(f"{name}: {value} is not a number from 0 up.")
@@ -241,7 +266,7 @@ class MerlinPlus:
             components=self.components,
             candidates=self.candidates,
             depth=self.depth,
-            trust=self.trust,
+            caution=self.caution,
             discount=self.discount,
             temperature=self.temperature,
         )
