@@ -102,10 +102,10 @@ def distances(policy) -> Figure:
 
 def corner(policy) -> Figure:
     """The same episode without and with looking ahead, one that the former does not finish."""
-    fixed = dataclasses.replace(policy, rule="fixed")
-    played = {"fixed horizon": fixed, "looking ahead": policy}
+    fixed = dataclasses.replace(policy, judge=None)
+    played = {"densest component": fixed, "looking ahead": policy}
     played = {name: play(p, "PointRooms", episodes=EPISODES) for name, p in played.items()}
-    failed = ~played["fixed horizon"].success[:, -1].astype(bool)
+    failed = ~played["densest component"].success[:, -1].astype(bool)
     saved = np.flatnonzero(failed & played["looking ahead"].success[:, -1].astype(bool))
     episode = slice(saved[0], saved[0] + 1) if len(saved) else slice(0, 1)
     figure = Figure(figsize=(9, 4.4), layout="constrained")
