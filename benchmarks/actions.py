@@ -1,4 +1,4 @@
-"""Time per update and per action of the diffusion methods against Merlin, measured in one run.
+"""Time per update and per action of Merlin-plus and the diffusion methods against Merlin.
 
 FetchPush shapes (observation 25, action 4, goal 3) and the sizes of the releases; each method
 trains with its own batch size. A call acts for 1 state or for 100 at once, jitted, as the
@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from merlin.data import Dataset
 from merlin.data.relabel import make_spec
 from merlin.figures import save, timing
-from merlin.learners import GDQL, Beso, DecisionDiffuser, Learner, Merlin
+from merlin.learners import GDQL, Beso, DecisionDiffuser, Learner, Merlin, MerlinPlus
 from merlin.loop import compiled_chunk
 from throughput import GOAL, OBSERVATION, fetch_push_shaped
 
@@ -37,6 +37,7 @@ SHORT = (1, 2)
 """Numbers of denoising steps from which Decision Diffuser's time is scaled."""
 METHODS: dict[str, Learner] = {
     "merlin": Merlin(),
+    "merlin-plus": MerlinPlus(),
     "dd": DecisionDiffuser(),
     "g-dql": GDQL(),
     "beso": Beso(),

@@ -56,5 +56,7 @@ def tiny_batch(actions, **fields) -> Batch:
         first_observation=zeros,
         goal_observation=zeros,
         relabelled=jnp.ones(n, bool),
+        future_goal=zeros,
+        future_horizon=jnp.ones(n, jnp.float32),
     )
     return blank._replace(**fields)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from merlin.data import Dataset, load, save
     from merlin.evaluation import evaluate
     from merlin.experts.collect import collect
-    from merlin.learners import LEARNERS, Merlin
+    from merlin.learners import LEARNERS, Merlin, MerlinPlus
     from merlin.runs import Run, load_run
     from merlin.tasks.registry import TASKS, Task
     from merlin.training import train
@@ -26,6 +26,7 @@ _HOME = {
     "Dataset": "merlin.data",
     "LEARNERS": "merlin.learners",
     "Merlin": "merlin.learners",
+    "MerlinPlus": "merlin.learners",
     "Run": "merlin.runs",
     "TASKS": "merlin.tasks.registry",
     "Task": "merlin.tasks.registry",
@@ -55,6 +56,7 @@ __all__ = [
     "LEARNERS",
     "Merlin",
     "MerlinError",
+    "MerlinPlus",
     "Run",
     "TASKS",
     "Task",

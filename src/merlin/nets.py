@@ -189,6 +189,17 @@ def gaussian_log_prob(
     return jnp.sum(-0.5 * ((x - mean) / std) ** 2 - jnp.log(std) - 0.5 * jnp.log(2 * jnp.pi))
 
 
+def mixture_log_prob(
+    x: Float[Array, " dim"],
+    weights: Float[Array, " components"],
+    means: Float[Array, "components dim"],
+    stds: Float[Array, "components dim"],
+) -> Float[Array, ""]:
+    """Log density of a mixture of diagonal Gaussians whose log weights need not add up to one."""
+    each = jax.vmap(gaussian_log_prob, (None, 0, 0))(x, means, stds)
+    return jax.nn.logsumexp(jax.nn.log_softmax(weights) + each)
+
+
 def clip_by_norm(gradient: Tree, limit: float) -> tuple[Tree, Float[Array, ""]]:
     """Scale a gradient down to a global norm, and say what its norm was.
 

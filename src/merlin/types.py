@@ -45,6 +45,8 @@ class Batch(NamedTuple):
     first_observation: Array  # (batch, *observation), of the same episode
     goal_observation: Array  # (batch, *observation), the state that achieved the goal, if any did
     relabelled: Bool[Array, " batch"]  # whether the goal was taken from the episode's future
+    future_goal: Float[Array, "batch goal"]  # achieved later in the same episode, relabelled or not
+    future_horizon: Float[Array, " batch"]  # so many steps later
     ahead: Window | None = None  # from the observation on, if `Relabel.ahead` asks for it
     behind: Window | None = None  # up to the observation, if `Relabel.behind` asks for it
 

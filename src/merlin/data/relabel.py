@@ -48,7 +48,8 @@ class Relabel:
         begin = data.starts[episode]
         length = data.starts[episode + 1] - begin
         t, i = self._times(bits[1], bits[2], length)
-        goal, horizon = data.achieved_goals[begin + i], i - t
+        future_goal, future_horizon = data.achieved_goals[begin + i], i - t
+        goal, horizon = future_goal, future_horizon
         relabelled = jnp.ones(n, bool)
         if self.hindsight_ratio < 1.0:
             assert data.desired_goals is not None, "make_spec refuses this"
@@ -79,6 +80,8 @@ class Relabel:
             first_observation=data.observations[begin],
             goal_observation=data.observations[begin + i],
             relabelled=relabelled,
+            future_goal=future_goal,
+            future_horizon=future_horizon.astype(jnp.float32),
             ahead=window(t, self.ahead),
             behind=window(t - self.behind + 1, self.behind),
         )

@@ -8,9 +8,11 @@ from merlin.learners.gcsl import GCSL
 from merlin.learners.gdql import GDQL
 from merlin.learners.gofar import GoFAR
 from merlin.learners.merlin import Merlin
+from merlin.learners.plus import MerlinPlus
 from merlin.learners.wgcsl import WGCSL
 
 LEARNERS["merlin"] = Merlin
+LEARNERS["merlin-plus"] = MerlinPlus
 LEARNERS["gcsl"] = GCSL
 LEARNERS["wgcsl"] = WGCSL
 LEARNERS["am"] = ActionableModels
@@ -29,6 +31,7 @@ __all__ = [
     "LEARNERS",
     "Learner",
     "Merlin",
+    "MerlinPlus",
     "Policy",
     "PolicyWithMemory",
     "WGCSL",

@@ -65,7 +65,7 @@ class GoalPolicy(eqx.Module):
         """Squash the network's outputs into the bounds of actions."""
         return self.action_centre + self.action_scale * jnp.tanh(raw)
 
-    def in_units(self, action: Float[Array, "batch action"]) -> Float[Array, "batch action"]:
+    def in_units(self, action: Float[Array, "*batch action"]) -> Float[Array, "*batch action"]:
         """Actions in units of their bounds, -1 to 1; 0 where the bounds leave no choice."""
         free = self.action_scale > 0
         scale = jnp.where(free, self.action_scale, 1.0)
@@ -97,8 +97,9 @@ def make_policy(
     outputs: int,
     horizon: int | None = None,
     key: PRNGKeyArray,
+    **more: Any,
 ) -> Kind:
-    """A policy with a fresh network for data as `spec` describes it."""
+    """A policy with a fresh network for data as `spec` describes it; `more` are its own fields."""
     extra = 0 if horizon is None else HORIZON_DIM
     fields: dict[str, Any] = {
         "observation_normaliser": observation_inputs(spec),
@@ -108,6 +109,7 @@ def make_policy(
         "net": make_net(spec, hidden, outputs, extra=extra, key=key),
         "horizon": horizon,
         "max_period": float(spec.max_horizon),
+        **more,
     }
     return kind(**fields)
 

@@ -1,0 +1,328 @@
+"""Merlin-plus: Merlin that needs no tuning per task.
+
+An own extension of Jain and Ravanbakhsh, "Learning to Reach Goals via Diffusion" (ICML 2024).
+
+A step of reverse diffusion is drawn from a distribution, and data that mixes a competent
+controller with noise has one with several modes. So the policy is a mixture of Gaussians, trained
+by maximum likelihood on the same relabelled data as Merlin:
+
+    max  E  log sum_k w_k N(a | mean_k(s, g, h), std_k(s, g, h)),
+
+and it acts on the mean of the component with the highest weight per volume, the mode of the
+mixture where components do not overlap: noise gets components of its own, which are wide.
+
+That action is the first proposal. Others are drawn from the mixture, and each is judged (see
+`judge`): a forward model walks on from it for a few steps, with the policy's own actions, and a
+temporal distance says how far from the goal the walk comes. What the judge says is weighed against
+how far it errs: a drawn action is thought to be some steps worse than the first, give or take one,
+and the judge's word moves that opinion the less, the larger its error. So the best proposal is
+taken if
+
+    steps(first) - steps(best)  >  caution * error^2.
+
+Where the judge cannot be trusted, as with contacts that its model does not foresee, the policy acts
+as if it had none.
+
+With one component and no candidates it is Merlin.
+"""
+
+import math
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from merlin.data.relabel import Relabel
+from merlin.errors import MerlinError
+from merlin.learners.base import check_horizon, check_settings
+from merlin.learners.judge import Judge, Pairs, judge_loss, with_error
+from merlin.learners.policies import GoalPolicy, make_policy, with_net
+from merlin.nets import clip_by_norm, descend, mixture_log_prob
+from merlin.types import Batch, Metrics, Spec
+from merlin.vision import Net
+
+Mixture = tuple[
+    Float[Array, " components"],
+    Float[Array, "components action"],
+    Float[Array, "components action"],
+]
+"""Log weights (up to a constant), means and standard deviations."""
+Chances = tuple[Float[Array, " candidates"], Float[Array, "candidates action"]]
+"""Numbers from 0 to 1 that choose components, and standard normal ones."""
+
+
+class MixturePolicy(GoalPolicy):
+    """A mixture of Gaussians over actions, and what judges the actions that it proposes."""
+
+    judge: Judge | None
+    components: int = eqx.field(static=True)
+    candidates: int = eqx.field(static=True)
+    depth: int = eqx.field(static=True)
+    caution: float = eqx.field(static=True)
+    discount: float = eqx.field(static=True)
+    temperature: float = eqx.field(static=True, default=0.0)
+
+    def distribution(
+        self,
+        observation: Float[Array, " observation"],
+        goal: Float[Array, " goal"],
+        horizon: ArrayLike | None = None,
+    ) -> Mixture:
+        """The mixture for a horizon."""
+        return self.mixture(self.inputs(observation, goal, self.embed(horizon)))
+
+    def mixture(self, x: Float[Array, " inputs"]) -> Mixture:
+        """The same, for what the network is given."""
+        outputs = self.net(x)
+        size = self.components * self.dim
+        # A single component needs no weight: its network is Merlin's.
+        weights = outputs[2 * size :] if self.components > 1 else jnp.zeros(1)
+        means, stds = outputs[: 2 * size].reshape(2, self.components, -1)
+        return weights, jax.vmap(self.within_bounds)(means), jax.nn.softplus(stds) + 1e-5
+
+    def __call__(
+        self,
+        observation: ArrayLike,
+        goal: ArrayLike,
+        horizon: ArrayLike | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, " action"]:
+        # Noise when acting has the key that it has in Merlin; then luck needs another.
+        luck = jax.random.fold_in(key, 1) if key is not None and self.temperature else key
+        observation, goal = jnp.asarray(observation), jnp.asarray(goal)
+        action, std = self.choose(observation, goal, horizon, self.chances(luck))
+        if self.temperature == 0.0:
+            return action
+        if key is None:
+            raise ValueError("a policy with a temperature samples: give it a key")
+        noise = jax.random.normal(key, action.shape)
+        return self.clip(action + self.temperature * std * noise)
+
+    def chances(self, key: PRNGKeyArray | None) -> Chances:
+        """What to draw actions by; without a key the same numbers at every call."""
+        uniform = scatter(jax.random.key(0) if key is None else key, self.candidates, self.dim + 1)
+        return uniform[:, 0], jax.scipy.special.ndtri(uniform[:, 1:])
+
+    @property
+    def dim(self) -> int:
+        """Of actions."""
+        return len(self.action_centre)
+
+    def choose(
+        self,
+        observation: Float[Array, " observation"],
+        goal: Float[Array, " goal"],
+        horizon: ArrayLike | None,
+        chances: Chances,
+    ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
+        """The action to take and the deviation of the component that it is from.
+
+        Whoever tells a horizon is listened to: nothing is judged then.
+        """
+        mixture = self.distribution(observation, goal, horizon)
+        first = densest(mixture)
+        if self.judge is None or horizon is not None:
+            return first
+        drawn, spread = jax.vmap(draw, (None, 0, 0))(mixture, *chances)
+        actions = jnp.concatenate([first[0][None], jax.vmap(self.clip)(drawn)])
+        stds = jnp.concatenate([first[1][None], spread])
+        state, goal = self.observation_normaliser(observation), self.goal_normaliser(goal)
+        steps = jax.vmap(self.steps_along, (None, None, None, 0))(self.judge, state, goal, actions)
+        margin = self.caution * self.judge.square_error
+        best = jnp.argmin(steps)
+        best = jnp.where(steps[best] < steps[0] - margin, best, 0)
+        return actions[best], stds[best]
+
+    def steps_along(
+        self,
+        judge: Judge,
+        state: Float[Array, " state"],
+        goal: Float[Array, " goal"],
+        action: Float[Array, " action"],
+    ) -> Float[Array, ""]:
+        """Steps to the goal by way of an action and then the policy's own, as the judge sees it.
+
+        The least over the walk of the steps walked and the distance left. State and goal are
+        standardised.
+        """
+        walk, embedding = [], self.embed(None)
+        for walked in range(self.depth):
+            if walked:
+                action, _ = densest(self.mixture(jnp.concatenate([state, goal, embedding])))
+            state = judge.next_state(state, self.in_units(action))
+            walk.append(jnp.concatenate([state, goal]))
+        left = jax.vmap(judge.steps, (0, None))(jnp.stack(walk), self.discount)
+        return jnp.min(jnp.arange(self.depth, dtype=jnp.float32) + left)
+
+    def clip(self, action: Float[Array, " action"]) -> Float[Array, " action"]:
+        """Into the bounds of actions."""
+        low, high = self.action_centre - self.action_scale, self.action_centre + self.action_scale
+        return jnp.clip(action, low, high)
+
+
+def densest(mixture: Mixture) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
+    """Mean and deviation of the component with the highest weight per volume."""
+    weights, means, stds = mixture
+    best = jnp.argmax(weights - jnp.sum(jnp.log(stds), axis=1))
+    return means[best], stds[best]
+
+
+def draw(
+    mixture: Mixture, chance: Float[Array, ""], noise: Float[Array, " action"]
+) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
+    """An action from a mixture, by a number from 0 to 1 and standard normal ones."""
+    weights, means, stds = mixture
+    which = jnp.argmax(jnp.cumsum(jax.nn.softmax(weights)) >= chance)
+    return means[which] + stds[which] * noise, stds[which]
+
+
+def scatter(key: PRNGKeyArray, rows: int, columns: int) -> Float[Array, "rows columns"]:
+    """Numbers between 0 and 1 that a key scatters, by hashing where they stand.
+
+    JAX's own generator would take as long as the network takes to act on one state. The hash is
+    lowbias32 by C. Wellons, once for each half of the key.
+    """
+    x = jnp.arange(rows * columns, dtype=jnp.uint32).reshape(rows, columns)
+    for word in jax.random.key_data(key):
+        x = x + word
+        x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+        x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+        x = x ^ (x >> 16)
+    # 23 bits and a half: neither 0 nor 1, where a normal number would be infinite.
+    return ((x >> 9).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)
+
+
+class PlusState(eqx.Module):
+    """The policy and the optimisers of its network and of its judge."""
+
+    policy: MixturePolicy
+    optimiser: optax.OptState
+    judge_optimiser: optax.OptState | None
+
+
+@dataclass(frozen=True)
+class MerlinPlus:
+    """Merlin with a mixture of Gaussians and a choice among proposed actions."""
+
+    components: int = 5  # Gaussians of the mixture
+    hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
+    horizon: int = 5  # that the mixture is asked for
+    candidates: int = 15  # actions drawn beside the first; 0: nothing is judged
+    depth: int = 2  # steps that the judge looks ahead
+    caution: float = 2.0  # steps by which a drawn action is thought worse until it is judged
+    discount: float = 0.9  # of the temporal distance
+    model_hidden: tuple[int, ...] = (128, 128)
+    distance_hidden: tuple[int, ...] = (256, 256)
+    temperature: float = 0.0  # noise when acting, in deviations
+    hidden: tuple[int, ...] = (256, 256, 256)
+    learning_rate: float = 5e-4
+    max_gradient_norm: float = 1.0
+    batch_size: int = 512
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        check_horizon(self.horizon)
+        layers = (self.model_hidden, self.distance_hidden)
+        if min(self.components, self.depth, *map(len, layers), *sum(layers, ())) < 1:
+            raise MerlinError("components, depth, model_hidden, distance_hidden: start at 1.")
+        if self.candidates < 0:
+            raise MerlinError(f"candidates: {self.candidates} is not a number from 0 up.")
+        for name in ("caution", "temperature"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise MerlinError(f"{name}: {value} is not a number from 0 up.")
+        if not 0 < self.discount < 1:
+            raise MerlinError(f"discount: {self.discount} is not between 0 and 1.")
+        if not self.max_gradient_norm > 0:
+            raise MerlinError(f"max_gradient_norm: {self.max_gradient_norm} is not positive.")
+        _ = self.relabel
+
+    @property
+    def sees_images(self) -> bool:
+        """A judge walks among vectors; of images it is given latents."""
+        return self.candidates == 0
+
+    @property
+    def relabel(self) -> Relabel:
+        return Relabel(hindsight_ratio=self.hindsight_ratio)
+
+    def init(self, key: PRNGKeyArray, spec: Spec) -> PlusState:
+        heads = 2 * spec.action_dim + (1 if self.components > 1 else 0)
+        judge = None
+        if self.candidates:
+            hidden = (self.distance_hidden, self.model_hidden)
+            judge = Judge(spec, *hidden, key=jax.random.fold_in(key, 1))
+        policy = make_policy(
+            MixturePolicy,
+            spec,
+            self.hidden,
+            outputs=self.components * heads,
+            horizon=self.horizon,
+            key=key,
+            judge=judge,
+            components=self.components,
+            candidates=self.candidates,
+            depth=self.depth,
+            caution=self.caution,
+            discount=self.discount,
+            temperature=self.temperature,
+        )
+        return PlusState(
+            policy=policy,
+            optimiser=self._optimiser.init(policy.net),
+            judge_optimiser=None if judge is None else self._optimiser.init(judge),
+        )
+
+    def update(
+        self, state: PlusState, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[PlusState, Metrics]:
+        loss, gradient = jax.value_and_grad(self.loss)(state.policy.net, state.policy, batch)
+        gradient, norm = clip_by_norm(gradient, self.max_gradient_norm)
+        net, optimiser = descend(self._optimiser, state.policy.net, gradient, state.optimiser)
+        metrics = {"loss": loss, "gradient_norm": norm}
+        policy, judge = with_net(state.policy, net), state.policy.judge
+        if judge is None:
+            return PlusState(policy=policy, optimiser=optimiser, judge_optimiser=None), metrics
+        normalise = jax.vmap(policy.observation_normaliser)
+        pairs = Pairs(
+            state=normalise(batch.observation),
+            unit=policy.in_units(batch.action),
+            next_state=normalise(batch.next_observation),
+            goal=jax.vmap(policy.goal_normaliser)(batch.future_goal),
+            horizon=batch.future_horizon,
+        )
+        (_, parts), gradient = jax.value_and_grad(judge_loss, has_aux=True)(judge, pairs)
+        gradient, norm = clip_by_norm(gradient, self.max_gradient_norm)
+        moved, judge_optimiser = descend(self._optimiser, judge, gradient, state.judge_optimiser)
+        judge = with_error(moved, pairs, self.discount)
+        after = PlusState(
+            policy=eqx.tree_at(lambda p: p.judge, policy, judge),
+            optimiser=optimiser,
+            judge_optimiser=judge_optimiser,
+        )
+        return after, {
+            **metrics,
+            "distance_loss": parts[0],
+            "model_loss": parts[1],
+            "judge_gradient_norm": norm,
+            "judge_error": jnp.sqrt(judge.square_error),
+        }
+
+    def policy(self, state: PlusState) -> MixturePolicy:
+        return state.policy
+
+    @staticmethod
+    def loss(net: Net, policy: MixturePolicy, batch: Batch) -> Float[Array, ""]:
+        """Negative log-likelihood of the batch's actions; only `net` is differentiated."""
+        policy = with_net(policy, net)
+        embedding = policy.embed_all(batch.horizon)
+        x = jax.vmap(policy.inputs)(batch.observation, policy.goal_of(batch), embedding)
+        mixtures = jax.vmap(policy.mixture)(x)
+        return -jnp.mean(jax.vmap(mixture_log_prob)(batch.action, *mixtures))
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)

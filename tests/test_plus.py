@@ -1,0 +1,400 @@
+"""Merlin-plus: the mixture, what judges its proposals, and that it contains Merlin."""
+
+import dataclasses
+from functools import lru_cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import kstest, multivariate_normal, spearmanr
+
+from learner_data import random_walks, tiny_batch
+from merlin.data import Dataset, Episode
+from merlin.data.relabel import make_spec
+from merlin.errors import MerlinError
+from merlin.evaluation import with_temperature
+from merlin.learners import Merlin, MerlinPlus, configure
+from merlin.learners.judge import MAX_BINS, Judge, Pairs, judge_loss, with_error
+from merlin.learners.plus import densest, draw, scatter
+from merlin.loop import make_chunk
+from merlin.nets import mixture_log_prob
+from merlin.training import train
+from merlin.types import Moments, Spec
+
+SMALL = MerlinPlus(
+    hidden=(64, 64), model_hidden=(64,), distance_hidden=(64,), batch_size=256, learning_rate=2e-3
+)
+
+
+def train_on(learner, data, updates, seed=0):
+    spec = make_spec(data, learner.relabel)
+    state = jax.jit(lambda key: learner.init(key, spec))(jax.random.key(seed))
+    state, metrics = jax.jit(make_chunk(learner))(
+        state, data.on_device(), jax.random.key(seed), 0, updates
+    )
+    return learner.policy(state), metrics
+
+
+@eqx.filter_jit
+def act(policy, observations, goals, horizon=None):
+    return jax.vmap(policy, (0, 0, None))(observations, goals, horizon)
+
+
+def rows(n, dim=2, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).normal(0, 1.5, (n, dim)), jnp.float32)
+
+
+# It contains Merlin
+
+
+@pytest.mark.parametrize("horizon", [1, 7])
+def test_one_component_and_a_fixed_horizon_are_merlin_to_the_bit(horizon):
+    data, sizes = random_walks(True), {"hidden": (32, 32), "batch_size": 64}
+    merlin = Merlin(hindsight_ratio=0.3, horizon=horizon, **sizes)
+    plus = MerlinPlus(components=1, candidates=0, hindsight_ratio=0.3, horizon=horizon, **sizes)
+    one, measured = train_on(merlin, data, 150)
+    other, again = train_on(plus, data, 150)
+    assert measured == again
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+    states, goals = rows(300), rows(300, seed=1)
+    for told in (None, jnp.float32(3)):
+        np.testing.assert_array_equal(
+            act(one, states, goals, told), act(other, states, goals, told)
+        )
+    key = jax.random.key(5)
+    hot = [with_temperature(policy, 0.7)(states[0], goals[0], None, key) for policy in (one, other)]
+    np.testing.assert_array_equal(*hot)
+
+
+def test_a_single_state_of_training_has_no_judge_where_none_is_asked():
+    policy, metrics = train_on(dataclasses.replace(SMALL, candidates=0), random_walks(), 3)
+    assert policy.judge is None
+    assert set(metrics) == {"loss", "gradient_norm"}
+
+
+def test_the_judge_does_not_change_what_the_policy_learns():
+    with_judge, _ = train_on(SMALL, random_walks(), 30)
+    without, _ = train_on(dataclasses.replace(SMALL, candidates=0), random_walks(), 30)
+    for a, b in zip(jax.tree.leaves(with_judge.net), jax.tree.leaves(without.net), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+# The mixture
+
+
+def test_mixture_log_prob_is_scipys(rng):
+    means, stds = rng.normal(size=(3, 2)), rng.uniform(0.2, 2, (3, 2))
+    logits, x = rng.normal(size=3), rng.normal(size=2)
+    share = np.exp(logits) / np.exp(logits).sum()
+    each = [multivariate_normal(m, np.diag(s**2)).pdf(x) for m, s in zip(means, stds, strict=True)]
+    found = mixture_log_prob(*(jnp.asarray(a, jnp.float32) for a in (x, logits, means, stds)))
+    np.testing.assert_allclose(found, np.log(share @ each), rtol=1e-5)
+
+
+def test_the_densest_component_is_not_the_heaviest():
+    """Weights 0.7 and 0.3, but the second is a tenth as wide in both dimensions."""
+    weights = jnp.log(jnp.asarray([0.7, 0.3]))
+    means = jnp.asarray([[0.0, 0.0], [0.5, -0.5]])
+    mean, std = densest((weights, means, jnp.asarray([[1.0, 1.0], [0.1, 0.1]])))
+    np.testing.assert_array_equal(mean, means[1])
+    np.testing.assert_allclose(std, 0.1)
+    mean, _ = densest((weights, means, jnp.ones((2, 2))))
+    np.testing.assert_array_equal(mean, means[0])
+
+
+@lru_cache
+def controller_and_noise() -> Dataset:
+    """Half of the actions step towards the goal by 0.8, half are anything; the goals are far."""
+    rng = np.random.default_rng(0)
+    low, high = np.full(2, -1.0), np.full(2, 1.0)
+    episodes = []
+    for _ in range(600):
+        states, goal = [rng.normal(0, 0.3, 2)], rng.choice([-9.0, 9.0], 2)
+        actions = []
+        for _ in range(6):
+            way = 0.8 * np.sign(goal - states[-1])
+            actions.append(way if rng.random() < 0.5 else rng.uniform(-1, 1, 2))
+            states.append(states[-1] + actions[-1])
+        states = np.stack(states)
+        episodes.append(Episode(states, np.stack(actions), states, goal))
+    return Dataset.from_episodes(episodes, action_low=low, action_high=high)
+
+
+def test_a_mixture_acts_like_the_controller_where_one_gaussian_acts_like_the_average():
+    data = controller_and_noise()
+    goals = jnp.asarray([[9.0, 9.0], [9.0, -9.0], [-9.0, 9.0], [-9.0, -9.0]])
+    wanted = 0.8 * np.sign(goals)
+    errors = {}
+    for components in (1, 3):
+        learner = dataclasses.replace(
+            SMALL, components=components, candidates=0, hindsight_ratio=0.0, horizon=5
+        )
+        policy, _ = train_on(learner, data, 600)
+        errors[components] = np.abs(act(policy, jnp.zeros((4, 2)), goals) - wanted).max()
+    # The average of the controller and of noise is half the controller's action.
+    assert 0.25 < errors[1] < 0.55
+    assert errors[3] < 0.1
+
+
+def test_temperature_is_the_deviation_of_the_chosen_component():
+    policy, _ = train_on(dataclasses.replace(SMALL, candidates=0), random_walks(), 5)
+    policy = eqx.tree_at(lambda p: p.action_scale, policy, jnp.full(2, 100.0))
+    state, goal = jnp.zeros(2), jnp.ones(2)
+    mean, std = densest(policy.distribution(state, goal))
+    hot, keys = with_temperature(policy, 0.5), jax.random.split(jax.random.key(0), 4000)
+    actions = np.asarray(jax.vmap(lambda key: hot(state, goal, None, key))(keys))
+    np.testing.assert_allclose(actions.mean(0), mean, atol=5 * 0.5 * std.max() / np.sqrt(4000))
+    np.testing.assert_allclose(actions.std(0), 0.5 * std, rtol=0.06)
+    with pytest.raises(ValueError, match="give it a key"):
+        hot(state, goal)
+
+
+# The judge
+
+
+def spec(max_horizon: int, dim: int = 2) -> Spec:
+    moments = Moments(np.zeros(dim, np.float32), np.ones(dim, np.float32))
+    bound = np.ones(dim, np.float32)
+    return Spec((dim,), -bound, bound, dim, max_horizon, moments, moments)
+
+
+def judge_that_says(max_horizon: int, probabilities) -> Judge:
+    """A judge with the same distribution over horizons everywhere."""
+    judge = Judge(spec(max_horizon), (4,), (4,), key=jax.random.key(0))
+    last = judge.distance.layers[-1]
+    return eqx.tree_at(
+        lambda j: (j.distance.layers[-1].weight, j.distance.layers[-1].bias),
+        judge,
+        (jnp.zeros_like(last.weight), jnp.log(jnp.asarray(probabilities))),
+    )
+
+
+def test_temporal_distance_by_hand():
+    """0.25 and 0.75 on 1 and 4 steps with discount 0.5: E = 0.125 + 0.046875, -log2 E = 2.541."""
+    judge, here = judge_that_says(4, [0.25, 1e-12, 1e-12, 0.75]), jnp.zeros(4)
+    np.testing.assert_allclose(judge.steps(here, 0.5), 2.541, atol=1e-3)
+    np.testing.assert_allclose(judge.log_prob(here, jnp.float32(4)), np.log(0.75), rtol=1e-5)
+    # A patient discount gives the mean, an impatient one the shortest way.
+    np.testing.assert_allclose(judge.steps(here, 0.9999), 3.25, atol=1e-2)
+
+
+@pytest.mark.parametrize("max_horizon", [5, MAX_BINS, MAX_BINS + 1, 1000])
+def test_every_horizon_has_a_bin(max_horizon):
+    judge = Judge(spec(max_horizon), (4,), (4,), key=jax.random.key(0))
+    bins = judge.distance.layers[-1].bias.shape[0]
+    assert bins <= MAX_BINS
+    told = np.arange(1, max_horizon + 1)
+    index = (told - 1) // judge.width
+    assert index.max() == bins - 1
+    assert (np.abs(np.asarray(judge.horizons)[index] - told) <= (judge.width - 1) / 2).all()
+
+
+def test_the_model_loss_measures_each_dimension_in_its_own_units():
+    """A model that says nothing changes is wrong by one in units of the changes."""
+    judge = Judge(spec(5), (4,), (4,), key=jax.random.key(0))
+    still = eqx.tree_at(lambda j: j.model, judge, jax.tree.map(jnp.zeros_like, judge.model))
+    state, change = rows(512), rows(512, seed=1) * jnp.asarray([1.0, 1e-3])
+    change -= change.mean(0)
+    loss = judge_loss(still, Pairs(state, state, state + change, state, jnp.ones(512)))[1][1]
+    np.testing.assert_allclose(loss, 1.0, rtol=1e-2)
+
+
+def test_a_judge_knows_how_far_it_is_off():
+    """The distance is 3 steps where the model says nothing moves, and 1 where the steps lead."""
+    judge = Judge(spec(4), (1,), (4,), key=jax.random.key(0))
+    moved = jnp.asarray([1.0, 0.0])
+    zero = lambda tree: jax.tree.map(jnp.zeros_like, tree)  # noqa: E731
+    judge = eqx.tree_at(lambda j: (j.model, j.distance), judge, zero((judge.model, judge.distance)))
+    judge = eqx.tree_at(
+        lambda j: (
+            j.distance.layers[0].weight,
+            j.distance.layers[1].weight,
+            j.distance.layers[1].bias,
+        ),
+        judge,
+        (
+            jnp.asarray([[1.0], [0.0], [0.0], [0.0]]),  # the hidden number is where it stands
+            jnp.asarray([[100.0, 0.0, 0.0, 0.0]]),
+            jnp.asarray([0.0, 0.0, 50.0, 0.0]),
+        ),
+    )
+    here = jnp.zeros((70, 2))
+    pairs = Pairs(here, here, here + moved, here, jnp.ones(70))
+    before = float(judge.square_error)
+    assert before == 16.0  # as far off as a distance can be, until it is measured
+    after = with_error(judge, pairs, 0.9)
+    np.testing.assert_allclose(after.square_error, 0.99 * before + 0.01 * 4.0, rtol=1e-5)
+
+
+@lru_cache
+def judged():
+    learner = dataclasses.replace(SMALL, hindsight_ratio=1.0)
+    return train_on(learner, random_walks(), 1500)[0]
+
+
+def test_the_forward_model_learns_where_actions_lead():
+    policy = judged()
+    states, actions = rows(200), jnp.asarray(np.random.default_rng(3).uniform(-1, 1, (200, 2)))
+    guess = jax.vmap(policy.judge.next_state)(
+        jax.vmap(policy.observation_normaliser)(states), actions.astype(jnp.float32)
+    )
+    truth = jax.vmap(policy.observation_normaliser)(states + actions.astype(jnp.float32))
+    error = np.abs(np.asarray(guess) - np.asarray(truth))
+    assert error.mean() < 0.05
+
+
+def test_the_temporal_distance_grows_with_the_distance():
+    policy = judged()
+    goals = rows(300, seed=4)
+    way = np.linspace(0.2, 4.0, 300)[:, None] * np.array([0.6, 0.8])
+    x = policy.state_goal(goals + way.astype(np.float32), goals)
+    steps = jax.vmap(lambda row: policy.judge.steps(row, 0.9))(x)
+    assert spearmanr(steps, way[:, 0]).statistic > 0.8
+
+
+# Looking ahead
+
+
+def test_looking_ahead_walks_to_the_goal_without_a_horizon():
+    policy = judged()
+    states = rows(200, seed=5)
+    angles = np.random.default_rng(6).uniform(0, 2 * np.pi, 200)
+    way = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    actions = np.asarray(act(policy, states, states + 0.9 * way))
+    cosine = (actions * way).sum(1) / np.linalg.norm(actions, axis=1)
+    assert cosine.mean() > 0.9
+
+
+def test_the_best_proposal_is_taken_if_it_is_better_by_more_than_the_judge_errs():
+    policy = dataclasses.replace(judged(), caution=0.0)
+    error = float(policy.judge.square_error)
+    assert 0 < error < 1
+    taken = 0
+    for state, goal in zip(rows(20, seed=7), rows(20, seed=8), strict=True):
+        mixture, chances = policy.distribution(state, goal), policy.chances(None)
+        drawn = [draw(mixture, chances[0][i], chances[1][i])[0] for i in range(policy.candidates)]
+        actions = jnp.clip(jnp.stack([densest(mixture)[0], *drawn]), -1.0, 1.0)
+        standard = policy.observation_normaliser(state), policy.goal_normaliser(goal)
+        steps = jnp.stack([policy.steps_along(policy.judge, *standard, a) for a in actions])
+        np.testing.assert_allclose(policy(state, goal), actions[jnp.argmin(steps)], atol=1e-6)
+        gain = float(steps[0] - steps.min())
+        cautious = dataclasses.replace(policy, caution=(gain + 0.01) / error)
+        np.testing.assert_allclose(cautious(state, goal), actions[0], atol=1e-6)
+        taken += gain > 0
+    assert taken > 5
+
+
+def test_steps_along_a_walk_by_hand():
+    """The same walk, one step after the other."""
+    policy = dataclasses.replace(judged(), depth=3)
+    state, goal = jnp.zeros(2), jnp.asarray([1.5, 0.0])
+    action, embedding = jnp.asarray([0.5, 0.5]), policy.embed(None)
+    least, reached = np.inf, state
+    for walked in range(3):
+        if walked:
+            action = densest(policy.mixture(jnp.concatenate([reached, goal, embedding])))[0]
+        reached = policy.judge.next_state(reached, action)
+        left = policy.judge.steps(jnp.concatenate([reached, goal]), policy.discount)
+        least = min(least, walked + float(left))
+    found = policy.steps_along(policy.judge, state, goal, jnp.asarray([0.5, 0.5]))
+    np.testing.assert_allclose(found, least, rtol=1e-5)
+    short = dataclasses.replace(policy, depth=1)
+    assert short.steps_along(policy.judge, state, goal, jnp.asarray([0.5, 0.5])) >= found
+
+
+def test_keys_draw_other_actions_and_the_same_key_the_same():
+    policy = dataclasses.replace(judged(), caution=0.0)
+    states, goals = rows(50, seed=9), rows(50, seed=10)
+    play = lambda key: jax.vmap(lambda s, g: policy(s, g, None, key))(states, goals)  # noqa: E731
+    one, again, other = (play(jax.random.key(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+def test_scattered_numbers_are_uniform_and_independent():
+    keys = jax.random.split(jax.random.key(3), 400)
+    numbers = np.asarray(jax.vmap(lambda key: scatter(key, 10, 3))(keys), np.float64)
+    assert 0 < numbers.min() < numbers.max() < 1
+    assert kstest(numbers.ravel(), "uniform").pvalue > 1e-3
+    flat = numbers.reshape(400, 30)
+    between = np.corrcoef(flat.T) - np.eye(30)  # of places, over keys
+    assert np.abs(between).max() < 5 / np.sqrt(400)
+    after = [np.corrcoef(flat[:-lag].ravel(), flat[lag:].ravel())[0, 1] for lag in (1, 2, 3)]
+    assert np.abs(after).max() < 4 / np.sqrt(flat.size)
+    bits = np.asarray(scatter(jax.random.key(1), 5000, 4))
+    assert len(np.unique(bits)) > 0.99 * bits.size
+
+
+def test_who_tells_a_horizon_is_listened_to():
+    policy, fixed = judged(), dataclasses.replace(judged(), judge=None)
+    states, goals = rows(50, seed=9), rows(50, seed=10)
+    for told in (1.0, 4.0):
+        one, other = (act(p, states, goals, jnp.float32(told)) for p in (policy, fixed))
+        np.testing.assert_array_equal(one, other)
+
+
+# As every learner
+
+
+def test_trains_on_stitched_data_and_resumes(tmp_path):
+    """Killed after 20 of 40 updates and resumed is the same to the byte as never killed."""
+    data = random_walks()
+    method = configure_with_stitching()
+    how = {"augment": method.augmentation, "checkpoint_every": 20}
+    train(method.learner, data, updates=40, out=tmp_path / "whole", **how)
+    train(method.learner, data, updates=20, out=tmp_path / "parts", **how)
+    train(method.learner, data, updates=40, out=tmp_path / "parts", resume=True, **how)
+    one, other = (
+        (tmp_path / name / "seed-0" / "policy.safetensors").read_bytes()
+        for name in ("whole", "parts")
+    )
+    assert one == other
+
+
+def configure_with_stitching():
+    from merlin.methods import configure as configure_method
+
+    small = {"hidden": "16", "model_hidden": "16", "distance_hidden": "16", "batch_size": "32"}
+    stitch = {"trajectories": "20", "encoder_hidden": "16", "threshold": "0.99"}
+    return configure_method("merlin-plus+reverse-stitch", {**small, **stitch})
+
+
+def test_nothing_is_tuned_per_task():
+    """What was tuned for Merlin may not reach it."""
+    assert configure("merlin-plus", {}, {"hindsight_ratio": 0.2, "horizon": 20}) == MerlinPlus()
+
+
+@pytest.mark.parametrize(
+    ("settings", "fragment"),
+    [
+        ({"components": 0}, "components"),
+        ({"horizon": 0}, "horizon: 0"),
+        ({"candidates": -1}, "candidates"),
+        ({"caution": float("nan")}, "caution"),
+        ({"depth": 0}, "depth"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"discount": 1.0}, "discount"),
+        ({"model_hidden": ()}, "model_hidden"),
+        ({"distance_hidden": (0,)}, "distance_hidden"),
+        ({"max_gradient_norm": 0.0}, "max_gradient_norm"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, fragment):
+    with pytest.raises(MerlinError, match=fragment):
+        MerlinPlus(**settings)
+
+
+def test_the_loss_is_that_of_the_policy_that_acts(rng):
+    policy, _ = train_on(dataclasses.replace(SMALL, candidates=0), random_walks(), 5)
+    batch = tiny_batch(rng.uniform(-1, 1, (4, 2)), observation=rows(4), goal=rows(4, seed=1))
+    terms = [
+        mixture_log_prob(
+            batch.action[i], *policy.distribution(batch.observation[i], batch.goal[i], 1)
+        )
+        for i in range(4)
+    ]
+    loss = MerlinPlus.loss(policy.net, policy, batch)
+    np.testing.assert_allclose(loss, -np.mean(terms), rtol=1e-5)
