@@ -1,11 +1,13 @@
 """One policy in JAX, in NumPy and in ONNX Runtime: the same actions, on every task's shapes."""
 
+import dataclasses
 import json
 import re
 import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import onnx
 import onnxruntime
@@ -15,11 +17,12 @@ import safetensors.numpy
 import merlin
 import merlin.runtime
 from merlin import export
-from merlin.learners import GCSL, LEARNERS, Merlin
+from merlin.learners import GCSL, LEARNERS, Merlin, MerlinPlus
 from merlin.learners.merlin import GaussianPolicy
+from merlin.learners.plus import MixturePolicy
 from merlin.learners.policies import DeterministicPolicy
 from merlin.runs import load_policy
-from policy_files import write_policy
+from policy_files import write_policy, write_run
 
 TASKS = list(merlin.TASKS.values())
 
@@ -63,6 +66,48 @@ def check_agreement(path, policy, rng, count=100):
             np.testing.assert_allclose(found, action, atol=1e-5)
 
 
+def check_judged(path, policy, rng, count=60):
+    """NumPy takes the same of the same proposals as JAX does."""
+    fast, policy = merlin.runtime.load(path), jax.tree.map(jnp.asarray, policy)
+    observations, goals, horizons = inputs(policy, rng, count)
+    choose = jax.jit(lambda *x: policy.choose(*x)[0])
+    standard = jax.vmap(policy.observation_normaliser)(observations)
+    goals_seen = jax.vmap(policy.goal_normaliser)(goals)
+    judged = jax.jit(lambda *x: policy.steps_along(policy.judge, *x))
+    alone = dataclasses.replace(policy, judge=None)
+    others = same = 0
+    for index, (state, goal) in enumerate(zip(observations, goals, strict=True)):
+        chances = policy.chances(jax.random.key(index))
+        wanted = choose(state, goal, None, chances)
+        seen = {"observation": state, "desired_goal": goal}
+        found = fast.choose(seen, None, *map(np.asarray, chances))
+        assert found.dtype == np.float32
+        # Far from all data two proposals may be as good as each other, up to rounding.
+        steps = [judged(standard[index], goals_seen[index], a) for a in (found, wanted)]
+        np.testing.assert_allclose(*steps, rtol=1e-3)
+        same += np.allclose(found, wanted, atol=1e-4)
+        told = fast(seen, horizons[index])
+        np.testing.assert_allclose(told, alone(state, goal, horizons[index]), atol=1e-5)
+        others += not np.allclose(found, alone(state, goal), atol=1e-3)
+    assert others > 5  # the judge has had its say
+    drawn = {tuple(fast(seen).tolist()) for _ in range(20)}
+    assert len(drawn) > 1
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_merlin_plus_acts_without_jax(task, tmp_path, rng):
+    learner = MerlinPlus(components=3, candidates=6, depth=3, caution=0.0)
+    policy = write_policy(tmp_path / "policy.safetensors", task, learner, rng)
+    check_judged(tmp_path / "policy.safetensors", policy, rng)
+
+
+def test_merlin_plus_is_no_graph_yet(tmp_path, rng):
+    run = write_run(tmp_path / "run", merlin.TASKS["PointReach"], MerlinPlus(), rng)
+    with pytest.raises(merlin.MerlinError, match="draws and judges its actions"):
+        export.export(run, tmp_path / "policy.onnx")
+    assert not (tmp_path / "policy.onnx").exists()
+
+
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_numpy_and_onnx_act_as_jax_does(task, tmp_path, rng):
     policy = write_policy(tmp_path / "policy", task, Merlin(horizon=20), rng)
@@ -73,9 +118,12 @@ def test_numpy_and_onnx_act_as_jax_does(task, tmp_path, rng):
 def test_every_method_runs_or_says_that_it_does_not(name, tmp_path, rng):
     path = tmp_path / "policy"
     small = {"dd": {"channels": 8}}.get(name, {})
+    small |= {"caution": 0.0} if name == "merlin-plus" else {}
     policy = write_policy(path, merlin.TASKS["FetchPush"], LEARNERS[name](**small), rng)
     if isinstance(policy, GaussianPolicy | DeterministicPolicy):
         return check_agreement(path, policy, rng, count=20)
+    if isinstance(policy, MixturePolicy):
+        return check_judged(path, policy, rng)
     words = f"a policy of {name} is more than one feed-forward network.*merlin.load_run"
     with pytest.raises(merlin.MerlinError, match=words):
         merlin.runtime.load(path)

@@ -15,8 +15,9 @@ from merlin.data import Dataset, Episode
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import with_temperature
+from merlin.foresight import MAX_BINS
 from merlin.learners import Merlin, MerlinPlus, configure
-from merlin.learners.judge import MAX_BINS, Judge, Pairs, judge_loss, with_error
+from merlin.learners.judge import Judge, Pairs, judge_loss, with_error
 from merlin.learners.plus import densest, draw, scatter
 from merlin.loop import make_chunk
 from merlin.nets import mixture_log_prob

@@ -16,7 +16,7 @@ from merlin.eye import PADDING, SHORTEST, Eye, Layer
 from merlin.files import check_free, write_bytes
 from merlin.folders import policy_file
 from merlin.runs import load_policy
-from merlin.runtime import CLIP, HORIZON_DIM, MIN_STD, Weights, frequencies, read
+from merlin.weights import CLIP, HORIZON_DIM, MIN_STD, Weights, frequencies, read
 
 OPSET, IR_VERSION = 17, 10
 """Old enough for the runtimes on robots, new enough for all that is used here."""
@@ -43,6 +43,11 @@ def export(
     check_free(out, overwrite)
     source = policy_file(Path(run), seed, checkpoint)
     weights = read(source)
+    if not weights.simple:
+        raise MerlinError(
+            f"{source}: a policy of {weights.about['algo']} draws and judges its actions, which is "
+            "no graph yet; act with it through merlin.runtime, which needs only NumPy."
+        )
     _require("onnx"), _require("onnxruntime")
     content = build(weights)
     difference = verify(content, weights, load_policy(source))

@@ -6,61 +6,17 @@
 Reads the policy file of a run as it is; neither JAX nor Gymnasium is imported.
 """
 
-import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from merlin.errors import MerlinError
-from merlin.eye import FILTERS, Eye, Filter, Layer
+from merlin.eye import Eye, Layer
 from merlin.folders import policy_file
-from merlin.tensors import metadata, open_file
-
-CLIP = 5.0
-"""Normalised inputs end here."""
-HORIZON_DIM = 32
-MIN_STD = 1e-5
-
-
-@dataclass(frozen=True)
-class Weights:
-    """What a policy file holds: normalisers, a ReLU network and the range of actions.
-
-    The network sees the normalised observation, the normalised goal and, unless `horizon` is
-    None, the embedded horizon. It answers with as many numbers as an action has, or twice as
-    many; then the second half is the spread.
-
-    A policy that sees images has an eye, whose features are its observation (and its goal, if
-    `goal_image`). Where the network takes them as they are, their mean is 0, their scale 1, and
-    they are not clipped.
-    """
-
-    observation_mean: np.ndarray
-    observation_scale: np.ndarray
-    goal_mean: np.ndarray
-    goal_scale: np.ndarray
-    layers: tuple[Layer, ...]
-    action_centre: np.ndarray
-    action_scale: np.ndarray
-    horizon: int | None
-    max_period: float
-    about: dict[str, Any]
-    eye: Eye | None = None
-    goal_image: bool = False
-
-    @property
-    def clips(self) -> tuple[float, float]:
-        """Where a normalised observation and a normalised goal end."""
-        features = self.eye is not None and not self.eye.layers
-        return (np.inf if features else CLIP), (np.inf if self.goal_image else CLIP)
-
-    @property
-    def gaussian(self) -> bool:
-        """Whether the network also says how sure it is."""
-        return len(self.layers[-1].bias) == 2 * len(self.action_scale)
+from merlin.foresight import Foresight, Mixture, densest, drawn, forward, mixture_of
+from merlin.weights import Weights, frequencies, read
 
 
 def load(path: str | Path, *, seed: int | None = None, checkpoint: str = "final") -> "Policy":
@@ -71,122 +27,8 @@ def load(path: str | Path, *, seed: int | None = None, checkpoint: str = "final"
         path = policy_file(path, seed, checkpoint)
     elif seed is not None or checkpoint != "final":
         raise MerlinError(f"{path}: is no run folder, in which a seed or checkpoint can be chosen.")
-    return Policy(read(path))
-
-
-def read(path: Path) -> Weights:
-    """Read a policy file and check that it is one that can be run here."""
-    with open_file(path) as file:
-        about = metadata(file, path)
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    try:
-        method, settings, shape = about["algo"], about["settings"], about["observation_shape"]
-        goals, actions = about["goal_dim"], about["action_dim"]
-        max_period = float(about["max_horizon"])
-    except KeyError as error:
-        raise MerlinError(f"{path}: lacks {error}, so it is not a policy; train anew.") from None
-    try:
-        eye, arrays = _eye(arrays, about)
-        layers = _layers(arrays, "net.layers.")
-        vectors = {field: arrays.pop(name) for name, field in _VECTORS.items()}
-    except KeyError:
-        layers = ()
-    if len(layers) < 2 or arrays:
-        raise MerlinError(
-            f"{path}: a policy of {method} is more than one feed-forward network, and only such "
-            "run without JAX; act with it through merlin.load_run."
-        )
-    goal_image = bool(about.get("goal_image", False))
-    states = shape[0] if len(shape) == 1 or eye is None else eye.features
-    goals = goals if eye is None or not goal_image else eye.features
-    weights = Weights(
-        **vectors,
-        layers=layers,
-        horizon=settings.get("horizon") if len(layers[0].weight) > states + goals else None,
-        max_period=max_period,
-        about=about,
-        eye=eye,
-        goal_image=goal_image,
-    )
-    if not _fit(weights, states, goals, actions) or not (eye is None or eye.fits()):
-        raise MerlinError(f"{path}: the sizes of its arrays do not fit together; train anew.")
-    return weights
-
-
-_VECTORS = {
-    "observation_normaliser.mean": "observation_mean",
-    "observation_normaliser.scale": "observation_scale",
-    "goal_normaliser.mean": "goal_mean",
-    "goal_normaliser.scale": "goal_scale",
-    "action_centre": "action_centre",
-    "action_scale": "action_scale",
-}
-"""Names in a policy file, beside those of layers, and what they are called here."""
-
-
-def _layers(arrays: dict[str, np.ndarray], prefix: str) -> tuple[Layer, ...]:
-    """Take the layers of a network out of the arrays."""
-    depth = sum(name.startswith(prefix) for name in arrays) // 2
-    return tuple(
-        Layer(arrays.pop(f"{prefix}{i}.weight"), arrays.pop(f"{prefix}{i}.bias"))
-        for i in range(depth)
-    )
-
-
-def _eye(
-    arrays: dict[str, np.ndarray], about: dict[str, Any]
-) -> tuple[Eye | None, dict[str, np.ndarray]]:
-    """What the policy sees with, and the arrays of one that is given features for images."""
-    shape = about["observation_shape"]
-    if "encoder" in about:  # before a policy on latents
-        seeing = {k.removeprefix("encoder."): v for k, v in arrays.items() if "encoder." in k}
-        own = {k.removeprefix("policy."): v for k, v in arrays.items() if "encoder." not in k}
-        mean, scale = seeing["inputs.mean"], seeing["inputs.scale"]
-        convolutions = _layers(seeing, "net.cnn.layers.")
-        dense, shape = _layers(seeing, "net.head.layers."), about["encoder"]["shape"]
-    elif len(shape) == 3:  # a part of the policy's network
-        convolutions, dense = _layers(arrays, "net.cnn.layers."), ()
-        own = {name.replace("net.head.", "net."): array for name, array in arrays.items()}
-        mean, scale = own["observation_normaliser.mean"], own["observation_normaliser.scale"]
-    else:
-        return None, arrays
-    filters = tuple(
-        Filter(*layer, stride) for layer, (_, _, stride) in zip(convolutions, FILTERS, strict=False)
-    )
-    eye = Eye(tuple(shape), mean, scale, filters, dense)
-    if not dense:
-        as_they_are = np.zeros(eye.features, np.float32), np.ones(eye.features, np.float32)
-        for name in ("observation", "goal") if about.get("goal_image") else ("observation",):
-            for part, value in zip(("mean", "scale"), as_they_are, strict=True):
-                own[f"{name}_normaliser.{part}"] = value
-    return eye, own
-
-
-def _fit(weights: Weights, states: int, goals: int, actions: int) -> bool:
-    """Whether all arrays have the sizes that they must have."""
-    vectors = [
-        *((array, states) for array in (weights.observation_mean, weights.observation_scale)),
-        *((array, goals) for array in (weights.goal_mean, weights.goal_scale)),
-        *((array, actions) for array in (weights.action_centre, weights.action_scale)),
-    ]
-    arrays = [*(array for array, _ in vectors), *itertools.chain(*weights.layers)]
-    inputs = states + goals + (0 if weights.horizon is None else HORIZON_DIM)
-    widths = [inputs, *(layer.bias.size for layer in weights.layers)]
-    return (
-        all(array.dtype == np.float32 for array in arrays)
-        and all(array.shape == (size,) for array, size in vectors)
-        and all(
-            layer.weight.shape == sizes and layer.bias.shape == sizes[1:]
-            for layer, sizes in zip(weights.layers, itertools.pairwise(widths), strict=True)
-        )
-        and widths[-1] in (actions, 2 * actions)
-    )
-
-
-def frequencies(max_period: float) -> np.ndarray:
-    """At which a horizon is embedded as cosines, then sines."""
-    half = HORIZON_DIM // 2
-    return (max_period ** (-np.arange(half) / half)).astype(np.float32)
+    weights = read(path)
+    return Policy(weights) if weights.simple else MixturePolicy(weights)
 
 
 class Policy:
@@ -232,11 +74,7 @@ class Policy:
 
         A horizon replaces the one that the policy was made with.
         """
-        state, goal = observation["observation"], observation["desired_goal"]
-        if self._eye is not None:
-            state, goal = self._look(self._eye, state, goal)
-        if (len(state), len(goal)) != self._sizes:
-            raise self._misfit(state, goal)
+        state, goal = self._seen(observation)
         if horizon is None:
             horizon = self.weights.horizon
         if horizon != self._told:
@@ -255,6 +93,15 @@ class Policy:
             action *= self.weights.action_scale
             action += self.weights.action_centre
         return action
+
+    def _seen(self, observation: Mapping[str, Any]) -> tuple[Any, Any]:
+        """State and goal as vectors that fit."""
+        state, goal = observation["observation"], observation["desired_goal"]
+        if self._eye is not None:
+            state, goal = self._look(self._eye, state, goal)
+        if (len(state), len(goal)) != self._sizes:
+            raise self._misfit(state, goal)
+        return state, goal
 
     def _tell(self, horizon: float | None) -> None:
         """Set what the network is told as horizon, until it is told another."""
@@ -283,3 +130,71 @@ class Policy:
             f"observation: its state and goal are {np.shape(state)} and {np.shape(goal)}, but this "
             f"policy takes one of each with {self._sizes[0]} and {self._sizes[1]} numbers."
         )
+
+
+class MixturePolicy(Policy):
+    """Merlin-plus: acts on the densest component, or on what is judged better than that.
+
+    Proposals are drawn anew at every call, from a generator that `seed` starts.
+    """
+
+    def __init__(self, weights: Weights, seed: int = 0):
+        super().__init__(weights)
+        self._rng = np.random.default_rng(seed)
+        self._scale = np.concatenate([weights.observation_scale, weights.goal_scale])
+
+    def __call__(self, observation: Mapping[str, Any], horizon: float | None = None) -> np.ndarray:
+        """The action for a Gymnasium observation with `observation` and `desired_goal`.
+
+        A horizon that is told is used, and nothing is judged then.
+        """
+        foresight, dim = self.weights.foresight, len(self.weights.action_scale)
+        judged = foresight is not None and horizon is None
+        shape = (foresight.candidates if judged and foresight else 0, dim)
+        chance, noise = self._rng.random(shape[0]), self._rng.standard_normal(shape)
+        return self.choose(observation, horizon, chance, noise)
+
+    def choose(
+        self,
+        observation: Mapping[str, Any],
+        horizon: float | None,
+        chance: np.ndarray,
+        noise: np.ndarray,
+    ) -> np.ndarray:
+        """The same, by given numbers from 0 to 1 and standard normal ones for the proposals."""
+        weights = self.weights
+        raw = np.concatenate([np.asarray(part, np.float32) for part in self._seen(observation)])
+        x = np.clip(raw - self._shift, self._floor, self._limit) * self._scale
+        mixture = self._mixture(x[None], horizon)
+        unit = densest(mixture)
+        if weights.foresight is not None and horizon is None:
+            proposed = drawn(mixture, weights.action_scale, chance, noise).astype(np.float32)
+            unit = self._best(weights.foresight, x, np.concatenate([unit, proposed]))
+        return weights.action_centre + weights.action_scale * unit[0]
+
+    def _best(self, foresight: Foresight, x: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """The proposal to take, of which the first is the one to be better than."""
+        states, goals = np.split(np.repeat(x[None], len(units), 0), [self._sizes[0]], axis=1)
+        least, acting = np.full(len(units), np.inf), units
+        for walked in range(foresight.depth):
+            if walked:
+                acting = densest(self._mixture(np.concatenate([states, goals], axis=1), None))
+            states = foresight.next_states(states, acting)
+            left = foresight.steps(np.concatenate([states, goals], axis=1))
+            least = np.minimum(least, walked + left)
+        best = int(np.argmin(least))
+        worth = least[best] < least[0] - foresight.caution * foresight.square_error
+        return units[best : best + 1] if worth else units[:1]
+
+    def _mixture(self, rows: np.ndarray, horizon: float | None) -> Mixture:
+        """Of standardised states and goals, for a horizon."""
+        weights = self.weights
+        told = weights.horizon if horizon is None else horizon
+        angles = np.float32(told) * frequencies(weights.max_period)
+        embedding = np.concatenate([np.cos(angles), np.sin(angles)])
+        inputs = np.concatenate([rows, np.tile(embedding, (len(rows), 1))], axis=1)
+        logits, means, stds = mixture_of(
+            forward(weights.layers, inputs), weights.components, len(weights.action_scale)
+        )
+        # Where the bounds leave no choice, models are told zero.
+        return logits, means * (weights.action_scale > 0), stds

@@ -23,11 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from merlin.foresight import bin_horizons, bin_width
 from merlin.nets import MLP, polyak
 from merlin.types import Spec
 
-MAX_BINS = 64
-"""Horizons are told apart one by one up to here; those of longer episodes in groups."""
 ERROR_KEEP = 0.99
 """Share of the running error that an update keeps."""
 ERROR_ROWS = 64
@@ -51,7 +50,7 @@ class Judge(eqx.Module):
         key: PRNGKeyArray,
     ):
         states, goals = spec.observation_shape[0], spec.goal_dim
-        self.width = math.ceil(spec.max_horizon / MAX_BINS)
+        self.width = bin_width(spec.max_horizon)
         bins = math.ceil(spec.max_horizon / self.width)
         distance_key, model_key = jax.random.split(key)
         self.distance = MLP(states + goals, distance_hidden, bins, key=distance_key)
@@ -63,7 +62,7 @@ class Judge(eqx.Module):
     def horizons(self) -> Float[np.ndarray, " bins"]:
         """The horizon in the middle of each bin."""
         bins = self.distance.layers[-1].bias.shape[0]
-        return np.arange(bins, dtype=np.float32) * self.width + (self.width + 1) / 2
+        return bin_horizons(bins, self.width)
 
     def log_prob(
         self, state_goal: Float[Array, " inputs"], horizon: Float[Array, ""]

@@ -9,13 +9,13 @@ import numpy as np
 from merlin.errors import MerlinError
 from merlin.evaluation import play
 from merlin.runs import load_policy
-from merlin.runtime import Weights, read
 from merlin.tasks.batch import make_single
 from merlin.tasks.point import BOUND, TOLERANCE, WALL_GAP, Arena, PointEnv
 from merlin.tasks.raster import AGENT_RADIUS
 from merlin.tasks.registry import Task
 from merlin.tasks.rollout import Rollout
 from merlin.tensors import read_metadata
+from merlin.weights import Weights, read
 
 
 def exhibit(file: Path, task: Task, episodes: int) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def _weights(file: Path) -> Weights | None:
         weights = read(file)
     except MerlinError:
         return None
-    return weights if weights.eye is None else None
+    return weights if weights.eye is None and weights.simple else None
 
 
 def _acting(weights: Weights, task: Task) -> dict[str, Any]:

@@ -1,0 +1,89 @@
+"""Merlin-plus with NumPy alone: a mixture of Gaussians, and a judge of what it proposes.
+
+The same arithmetic as in `learners.plus` and `learners.judge`, on rows of arrays. Mixtures are log
+weights (rows, components), means and deviations (rows, components, action).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from merlin.eye import Layer
+
+MAX_BINS = 64
+"""Horizons are told apart one by one up to here; those of longer episodes in groups."""
+MIN_STD = 1e-5
+
+Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def bin_width(max_horizon: float) -> int:
+    """Horizons per class of the temporal distance."""
+    return math.ceil(max_horizon / MAX_BINS)
+
+
+def bin_horizons(bins: int, width: int) -> np.ndarray:
+    """The horizon in the middle of each class."""
+    return np.arange(bins, dtype=np.float32) * width + (width + 1) / 2
+
+
+@dataclass(frozen=True)
+class Foresight:
+    """What judges proposals: see `learners.judge`."""
+
+    distance: tuple[Layer, ...]
+    model: tuple[Layer, ...]
+    square_error: float
+    width: int
+    candidates: int
+    depth: int
+    caution: float
+    discount: float
+
+    def next_states(self, states: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Standardised states after actions in units of their bounds."""
+        return states + forward(self.model, np.concatenate([states, units], axis=1))
+
+    def steps(self, state_goals: np.ndarray) -> np.ndarray:
+        """The temporal distances."""
+        scores = forward(self.distance, state_goals)
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        horizons = bin_horizons(scores.shape[1], self.width)
+        value = scores @ (self.discount**horizons).astype(np.float32) / scores.sum(axis=1)
+        return np.log(value) / math.log(self.discount)
+
+
+def forward(layers: tuple[Layer, ...], rows: np.ndarray) -> np.ndarray:
+    """A ReLU network on rows."""
+    for layer in layers[:-1]:
+        rows = np.maximum(rows @ layer.weight + layer.bias, 0.0)
+    return rows @ layers[-1].weight + layers[-1].bias
+
+
+def mixture_of(outputs: np.ndarray, components: int, dim: int) -> Mixture:
+    """A network's outputs as a mixture over actions in units of their bounds.
+
+    Deviations are in the units of actions themselves, as they are learned.
+    """
+    size = components * dim
+    shape = (len(outputs), components, dim)
+    weights = outputs[:, 2 * size :] if components > 1 else np.zeros((len(outputs), 1), np.float32)
+    stds = np.logaddexp(0.0, outputs[:, size : 2 * size]).reshape(shape) + MIN_STD
+    return weights, np.tanh(outputs[:, :size]).reshape(shape), stds
+
+
+def densest(mixture: Mixture) -> np.ndarray:
+    """For each row the mean of the component with the highest weight per volume."""
+    weights, means, stds = mixture
+    best = np.argmax(weights - np.log(stds).sum(axis=2), axis=1)
+    return means[np.arange(len(best)), best]
+
+
+def drawn(mixture: Mixture, scale: np.ndarray, chance: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Actions from the mixture of a single row, in units of their bounds."""
+    weights, means, stds = (part[0] for part in mixture)
+    share = np.exp(weights - weights.max())
+    which = np.argmax(np.cumsum(share / share.sum())[None] >= chance[:, None], axis=1)
+    free = np.where(scale > 0, scale, 1.0)
+    return np.clip(means[which] + stds[which] * noise / free, -1.0, 1.0) * (scale > 0)
