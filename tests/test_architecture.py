@@ -21,6 +21,8 @@ LAYERS = [
     "merlin.folders",
     "merlin.tensors",
     "merlin.eye",
+    "merlin.foresight",
+    "merlin.weights",
     "merlin.runtime",
     "merlin.types",
     "merlin.checkpoint",
