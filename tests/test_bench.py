@@ -181,6 +181,19 @@ def test_a_folder_is_not_asked_for_two_things(tmp_path):
     assert Board(tmp_path).missing([TINY]) == []
 
 
+def test_two_benches_in_one_folder_lose_nothing(tmp_path):
+    first, second = TINY, replace(TINY, seed=7)
+    boards = [Board(tmp_path), None]
+    boards[0].plan("one", [first], "merlin bench one")
+    boards[1] = Board(tmp_path)
+    boards[1].plan("one", [second], "merlin bench one --seeds 2")
+    for board, cell in zip(boards, (first, second), strict=True):
+        board.add(cell, {"cell": cell.name, "status": "done", "asked": cell.describe()})
+    boards[0].add(first, boards[0].rows[first.name])
+    assert {row["cell"] for row in read_rows(tmp_path)} == {first.name, second.name}
+    assert len(Board(tmp_path).about["commands"]) == 2
+
+
 def test_folders_of_others_are_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(MerlinError, match="is not empty and holds no bench"):

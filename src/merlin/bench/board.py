@@ -85,7 +85,15 @@ class Board:
         """Keep a row; from now on its cell is done."""
         self.rows[cell.name] = row
         write_json(self.place(cell) / "row.json", row)
+        self._catch_up()
         self._write_rows()
+
+    def _catch_up(self) -> None:
+        """Take in what another bench in the same folder has planned and done since."""
+        self.about = read_json(self._about, "a bench folder")
+        for path in sorted(self.folder.glob("cells/*/row.json")):
+            if path.parent.name not in self.rows:
+                self.rows[path.parent.name] = read_json(path, "a row of results")
 
     def _write_rows(self) -> None:
         lines = [

@@ -224,7 +224,7 @@ def _facts(everything: Sequence[Row], counted: Sequence[Row]) -> list[tuple[str,
         for row in counted:
             seeds.setdefault(row.anchor, set()).add(row.seed)
         facts.append(("Seeds per dataset", span([len(found) for found in seeds.values()])))
-        facts.append(("Updates", span([row.updates for row in counted])))
+        facts.append(("Updates", _updates(scored or counted)))
     for protocol in PROTOCOLS:
         scores = [getattr(row, protocol) for row in scored]
         episodes = [s["episodes"] for s in scores if s and s.get("episodes")]
@@ -233,3 +233,13 @@ def _facts(everything: Sequence[Row], counted: Sequence[Row]) -> list[tuple[str,
     failed = len(rows.failures(everything))
     facts.append(("Cells", f"{len(counted)} done, {failed} failed"))
     return facts
+
+
+def _updates(scored: Sequence[Row]) -> str:
+    """After how many updates policies were scored, and on which tasks after others."""
+    tasks: dict[int, set[str]] = {}
+    for row in scored:
+        tasks.setdefault(row.updates, set()).add(row.task)
+    usual, *others = sorted(tasks, key=lambda updates: (-len(tasks[updates]), updates))
+    named = [f"on {' and '.join(sorted(tasks[updates]))} {updates:,}" for updates in others]
+    return "; ".join([f"{usual:,}", *named])

@@ -32,8 +32,8 @@ def headline(report: Report) -> str:
     """The main tables, for a README; made from rows, never by hand."""
     parts = [table(part) for whole in report.main for part in flatten(whole) if _is_first(part)]
     facts = dict(_plain(report))
-    said = [f"{name.lower()}: {facts[name]}" for name in ("Updates", "Seeds per dataset")]
-    return "\n\n".join([PROTOCOLS + f" {', '.join(said).capitalize()}.", *parts]) + "\n"
+    said = " ".join(f"{name}: {facts[name]}." for name in ("Updates", "Seeds per dataset"))
+    return "\n\n".join([f"{PROTOCOLS} {said}", *parts]) + "\n"
 
 
 def with_headline(page: str, block: str) -> str:
