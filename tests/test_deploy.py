@@ -74,7 +74,7 @@ def check_judged(path, policy, rng, count=60):
     standard = jax.vmap(policy.observation_normaliser)(observations)
     goals_seen = jax.vmap(policy.goal_normaliser)(goals)
     judged = jax.jit(lambda *x: policy.steps_along(policy.judge, *x))
-    alone = dataclasses.replace(policy, judge=None)
+    alone = jax.jit(dataclasses.replace(policy, judge=None).__call__)
     others = same = 0
     for index, (state, goal) in enumerate(zip(observations, goals, strict=True)):
         chances = policy.chances(jax.random.key(index))
@@ -94,7 +94,7 @@ def check_judged(path, policy, rng, count=60):
     assert len(drawn) > 1
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+@pytest.mark.parametrize("task", [TASKS[0], TASKS[-1]], ids=lambda task: task.name)
 def test_merlin_plus_acts_without_jax(task, tmp_path, rng):
     learner = MerlinPlus(components=3, candidates=6, depth=3, caution=0.0)
     policy = write_policy(tmp_path / "policy.safetensors", task, learner, rng)

@@ -274,7 +274,7 @@ def test_the_best_proposal_is_taken_if_it_is_better_by_more_than_the_judge_errs(
     error = float(policy.judge.square_error)
     assert 0 < error < 1
     taken = 0
-    for state, goal in zip(rows(20, seed=7), rows(20, seed=8), strict=True):
+    for state, goal in zip(rows(8, seed=7), rows(8, seed=8), strict=True):
         mixture, chances = policy.distribution(state, goal), policy.chances(None)
         drawn = [draw(mixture, chances[0][i], chances[1][i])[0] for i in range(policy.candidates)]
         actions = jnp.clip(jnp.stack([densest(mixture)[0], *drawn]), -1.0, 1.0)
@@ -285,7 +285,7 @@ def test_the_best_proposal_is_taken_if_it_is_better_by_more_than_the_judge_errs(
         cautious = dataclasses.replace(policy, caution=(gain + 0.01) / error)
         np.testing.assert_allclose(cautious(state, goal), actions[0], atol=1e-6)
         taken += gain > 0
-    assert taken > 5
+    assert taken > 2
 
 
 def test_steps_along_a_walk_by_hand():

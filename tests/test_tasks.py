@@ -179,7 +179,13 @@ def test_imports_are_quiet_and_lazy():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@each_task
+# FetchPick and FetchSlide differ from FetchPush in nothing that training sees.
+alike = {name: [pytest.mark.slow] for name in ("FetchPick", "FetchSlide")}
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param(t, marks=alike.get(n, []), id=n) for n, t in TASKS.items()]
+)
 def test_every_task_trains_from_the_command_line(task, tmp_path, capsys):
     out = tmp_path / "run"
     looks = ["--eval-episodes", "16", "--final-episodes", "16"]
