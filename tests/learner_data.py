@@ -60,3 +60,7 @@ def tiny_batch(actions, **fields) -> Batch:
         future_horizon=jnp.ones(n, jnp.float32),
     )
     return blank._replace(**fields)
+
+
+def rows(n, dim=2, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).normal(0, 1.5, (n, dim)), jnp.float32)

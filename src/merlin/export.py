@@ -15,8 +15,9 @@ from merlin.errors import MerlinError
 from merlin.eye import PADDING, SHORTEST, Eye, Layer
 from merlin.files import check_free, write_bytes
 from merlin.folders import policy_file
+from merlin.foresight import MIN_STD
 from merlin.runs import load_policy
-from merlin.weights import CLIP, HORIZON_DIM, MIN_STD, Weights, frequencies, read
+from merlin.weights import CLIP, HORIZON_DIM, Weights, frequencies, read
 
 OPSET, IR_VERSION = 17, 10
 """Old enough for the runtimes on robots, new enough for all that is used here."""

@@ -219,6 +219,18 @@ def descend(
     return optax.apply_updates(net, updates), state
 
 
+def descend_clipped(
+    optimiser: optax.GradientTransformation,
+    net: Tree,
+    gradient: Tree,
+    state: optax.OptState,
+    limit: float,
+) -> tuple[Tree, optax.OptState, Float[Array, ""]]:
+    """The same with a gradient whose global norm is limited; its norm before that comes last."""
+    gradient, norm = clip_by_norm(gradient, limit)
+    return *descend(optimiser, net, gradient, state), norm
+
+
 def polyak(slow: Tree, fast: Tree, keep: ArrayLike) -> Tree:
     """Move a slow copy of a network towards it; `keep` is the share that stays."""
     return jax.tree.map(lambda old, new: keep * old + (1.0 - keep) * new, slow, fast)

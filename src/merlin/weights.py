@@ -15,7 +15,6 @@ from merlin.tensors import metadata, open_file
 CLIP = 5.0
 """Normalised inputs end here."""
 HORIZON_DIM = 32
-MIN_STD = 1e-5
 
 
 @dataclass(frozen=True)

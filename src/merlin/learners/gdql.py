@@ -49,7 +49,7 @@ from merlin.nets import (
     MLP,
     ActionRange,
     Normaliser,
-    clip_by_norm,
+    descend_clipped,
     horizon_embedding,
     late_average,
     mish,
@@ -266,16 +266,17 @@ class GDQL:
         critic_loss, gradient = jax.value_and_grad(self.critic_loss)(
             state.critics, inputs, unit, target
         )
-        gradient, critic_norm = clip_by_norm(gradient, self.max_gradient_norm)
-        changes, critic_optimiser = self._optimiser.update(gradient, state.critic_optimiser)
-        critics = optax.apply_updates(state.critics, changes)
+        limit = self.max_gradient_norm
+        critics, critic_optimiser, critic_norm = descend_clipped(
+            self._optimiser, state.critics, gradient, state.critic_optimiser, limit
+        )
 
         (_, parts), gradient = jax.value_and_grad(self.actor_loss, has_aux=True)(
             policy.net, critics, inputs, unit, drawing, added[:, 0], choice_key
         )
-        gradient, actor_norm = clip_by_norm(gradient, self.max_gradient_norm)
-        changes, actor_optimiser = self._optimiser.update(gradient, state.actor_optimiser)
-        net = optax.apply_updates(policy.net, changes)
+        net, actor_optimiser, actor_norm = descend_clipped(
+            self._optimiser, policy.net, gradient, state.actor_optimiser, limit
+        )
 
         step = state.step + 1
         average = late_average(

@@ -24,7 +24,7 @@ from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
 from merlin.learners.base import check_horizon, check_settings, tuned
 from merlin.learners.policies import GoalPolicy, make_policy, with_net
-from merlin.nets import clip_by_norm, descend, gaussian_log_prob
+from merlin.nets import descend_clipped, gaussian_log_prob
 from merlin.types import Batch, Metrics, Spec
 from merlin.vision import Net
 
@@ -61,13 +61,7 @@ class GaussianPolicy(GoalPolicy):
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]:
         mean, std = self.distribution(jnp.asarray(observation), jnp.asarray(goal), horizon)
-        if self.temperature == 0.0:
-            return mean
-        if key is None:
-            raise ValueError("a policy with a temperature samples: give it a key")
-        action = mean + self.temperature * std * jax.random.normal(key, mean.shape)
-        low, high = self.action_centre - self.action_scale, self.action_centre + self.action_scale
-        return jnp.clip(action, low, high)
+        return self.with_noise(mean, std, self.temperature, key)
 
 
 class MerlinState(eqx.Module):
@@ -114,8 +108,9 @@ class Merlin:
         self, state: MerlinState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[MerlinState, Metrics]:
         loss, gradient = jax.value_and_grad(self.loss)(state.policy.net, state.policy, batch)
-        gradient, norm = clip_by_norm(gradient, self.max_gradient_norm)
-        net, optimiser = descend(self._optimiser, state.policy.net, gradient, state.optimiser)
+        net, optimiser, norm = descend_clipped(
+            self._optimiser, state.policy.net, gradient, state.optimiser, self.max_gradient_norm
+        )
         metrics = {"loss": loss, "gradient_norm": norm}
         return MerlinState(policy=with_net(state.policy, net), optimiser=optimiser), metrics
 

@@ -40,7 +40,7 @@ from merlin.errors import MerlinError
 from merlin.learners.base import check_horizon, check_settings
 from merlin.learners.judge import Judge, Pairs, judge_loss, with_error
 from merlin.learners.policies import GoalPolicy, make_policy, with_net
-from merlin.nets import clip_by_norm, descend, mixture_log_prob
+from merlin.nets import descend_clipped, mixture_log_prob
 from merlin.types import Batch, Metrics, Spec
 from merlin.vision import Net
 
@@ -94,12 +94,7 @@ class MixturePolicy(GoalPolicy):
         luck = jax.random.fold_in(key, 1) if key is not None and self.temperature else key
         observation, goal = jnp.asarray(observation), jnp.asarray(goal)
         action, std = self.choose(observation, goal, horizon, self.chances(luck))
-        if self.temperature == 0.0:
-            return action
-        if key is None:
-            raise ValueError("a policy with a temperature samples: give it a key")
-        noise = jax.random.normal(key, action.shape)
-        return self.clip(action + self.temperature * std * noise)
+        return self.with_noise(action, std, self.temperature, key)
 
     def chances(self, key: PRNGKeyArray | None) -> Chances:
         """What to draw actions by; without a key the same numbers at every call."""
@@ -156,11 +151,6 @@ class MixturePolicy(GoalPolicy):
             walk.append(jnp.concatenate([state, goal]))
         left = jax.vmap(judge.steps, (0, None))(jnp.stack(walk), self.discount)
         return jnp.min(jnp.arange(self.depth, dtype=jnp.float32) + left)
-
-    def clip(self, action: Float[Array, " action"]) -> Float[Array, " action"]:
-        """Into the bounds of actions."""
-        low, high = self.action_centre - self.action_scale, self.action_centre + self.action_scale
-        return jnp.clip(action, low, high)
 
 
 def densest(mixture: Mixture) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
@@ -280,8 +270,10 @@ class MerlinPlus:
         self, state: PlusState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[PlusState, Metrics]:
         loss, gradient = jax.value_and_grad(self.loss)(state.policy.net, state.policy, batch)
-        gradient, norm = clip_by_norm(gradient, self.max_gradient_norm)
-        net, optimiser = descend(self._optimiser, state.policy.net, gradient, state.optimiser)
+        limit = self.max_gradient_norm
+        net, optimiser, norm = descend_clipped(
+            self._optimiser, state.policy.net, gradient, state.optimiser, limit
+        )
         metrics = {"loss": loss, "gradient_norm": norm}
         policy, judge = with_net(state.policy, net), state.policy.judge
         if judge is None:
@@ -295,8 +287,9 @@ class MerlinPlus:
             horizon=batch.future_horizon,
         )
         (_, parts), gradient = jax.value_and_grad(judge_loss, has_aux=True)(judge, pairs)
-        gradient, norm = clip_by_norm(gradient, self.max_gradient_norm)
-        moved, judge_optimiser = descend(self._optimiser, judge, gradient, state.judge_optimiser)
+        moved, judge_optimiser, norm = descend_clipped(
+            self._optimiser, judge, gradient, state.judge_optimiser, limit
+        )
         judge = with_error(moved, pairs, self.discount)
         after = PlusState(
             policy=eqx.tree_at(lambda p: p.judge, policy, judge),

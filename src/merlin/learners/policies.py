@@ -65,6 +65,25 @@ class GoalPolicy(eqx.Module):
         """Squash the network's outputs into the bounds of actions."""
         return self.action_centre + self.action_scale * jnp.tanh(raw)
 
+    def clip(self, action: Float[Array, " action"]) -> Float[Array, " action"]:
+        """Into the bounds of actions."""
+        low, high = self.action_centre - self.action_scale, self.action_centre + self.action_scale
+        return jnp.clip(action, low, high)
+
+    def with_noise(
+        self,
+        action: Float[Array, " action"],
+        std: Float[Array, " action"],
+        temperature: float,
+        key: PRNGKeyArray | None,
+    ) -> Float[Array, " action"]:
+        """The action, with normal noise of so many deviations."""
+        if temperature == 0.0:
+            return action
+        if key is None:
+            raise ValueError("a policy with a temperature samples: give it a key")
+        return self.clip(action + temperature * std * jax.random.normal(key, action.shape))
+
     def in_units(self, action: Float[Array, "*batch action"]) -> Float[Array, "*batch action"]:
         """Actions in units of their bounds, -1 to 1; 0 where the bounds leave no choice."""
         free = self.action_scale > 0

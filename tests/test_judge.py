@@ -1,0 +1,86 @@
+"""What judges the proposals of Merlin-plus: its distance, its model and its error, by hand."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from learner_data import rows
+from merlin.foresight import MAX_BINS
+from merlin.learners.judge import Judge, Pairs, judge_loss, with_error
+from merlin.types import Moments, Spec
+
+
+def spec(max_horizon: int, dim: int = 2) -> Spec:
+    moments = Moments(np.zeros(dim, np.float32), np.ones(dim, np.float32))
+    bound = np.ones(dim, np.float32)
+    return Spec((dim,), -bound, bound, dim, max_horizon, moments, moments)
+
+
+def judge_that_says(max_horizon: int, probabilities) -> Judge:
+    """A judge with the same distribution over horizons everywhere."""
+    judge = Judge(spec(max_horizon), (4,), (4,), key=jax.random.key(0))
+    last = judge.distance.layers[-1]
+    return eqx.tree_at(
+        lambda j: (j.distance.layers[-1].weight, j.distance.layers[-1].bias),
+        judge,
+        (jnp.zeros_like(last.weight), jnp.log(jnp.asarray(probabilities))),
+    )
+
+
+def test_temporal_distance_by_hand():
+    """0.25 and 0.75 on 1 and 4 steps with discount 0.5: E = 0.125 + 0.046875, -log2 E = 2.541."""
+    judge, here = judge_that_says(4, [0.25, 1e-12, 1e-12, 0.75]), jnp.zeros(4)
+    np.testing.assert_allclose(judge.steps(here, 0.5), 2.541, atol=1e-3)
+    np.testing.assert_allclose(judge.log_prob(here, jnp.float32(4)), np.log(0.75), rtol=1e-5)
+    # A patient discount gives the mean, an impatient one the shortest way.
+    np.testing.assert_allclose(judge.steps(here, 0.9999), 3.25, atol=1e-2)
+
+
+@pytest.mark.parametrize("max_horizon", [5, MAX_BINS, MAX_BINS + 1, 1000])
+def test_every_horizon_has_a_bin(max_horizon):
+    judge = Judge(spec(max_horizon), (4,), (4,), key=jax.random.key(0))
+    bins = judge.distance.layers[-1].bias.shape[0]
+    assert bins <= MAX_BINS
+    told = np.arange(1, max_horizon + 1)
+    index = (told - 1) // judge.width
+    assert index.max() == bins - 1
+    assert (np.abs(np.asarray(judge.horizons)[index] - told) <= (judge.width - 1) / 2).all()
+
+
+def test_the_model_loss_measures_each_dimension_in_its_own_units():
+    """A model that says nothing changes is wrong by one in units of the changes."""
+    judge = Judge(spec(5), (4,), (4,), key=jax.random.key(0))
+    still = eqx.tree_at(lambda j: j.model, judge, jax.tree.map(jnp.zeros_like, judge.model))
+    state, change = rows(512), rows(512, seed=1) * jnp.asarray([1.0, 1e-3])
+    change -= change.mean(0)
+    loss = judge_loss(still, Pairs(state, state, state + change, state, jnp.ones(512)))[1][1]
+    np.testing.assert_allclose(loss, 1.0, rtol=1e-2)
+
+
+def test_a_judge_knows_how_far_it_is_off():
+    """The distance is 3 steps where the model says nothing moves, and 1 where the steps lead."""
+    judge = Judge(spec(4), (1,), (4,), key=jax.random.key(0))
+    moved = jnp.asarray([1.0, 0.0])
+    zero = lambda tree: jax.tree.map(jnp.zeros_like, tree)  # noqa: E731
+    judge = eqx.tree_at(lambda j: (j.model, j.distance), judge, zero((judge.model, judge.distance)))
+    judge = eqx.tree_at(
+        lambda j: (
+            j.distance.layers[0].weight,
+            j.distance.layers[1].weight,
+            j.distance.layers[1].bias,
+        ),
+        judge,
+        (
+            jnp.asarray([[1.0], [0.0], [0.0], [0.0]]),  # the hidden number is where it stands
+            jnp.asarray([[100.0, 0.0, 0.0, 0.0]]),
+            jnp.asarray([0.0, 0.0, 50.0, 0.0]),
+        ),
+    )
+    here = jnp.zeros((70, 2))
+    pairs = Pairs(here, here, here + moved, here, jnp.ones(70))
+    before = float(judge.square_error)
+    assert before == 16.0  # as far off as a distance can be, until it is measured
+    after = with_error(judge, pairs, 0.9)
+    np.testing.assert_allclose(after.square_error, 0.99 * before + 0.01 * 4.0, rtol=1e-5)
