@@ -135,7 +135,7 @@ def components(policy, data, shown: int = 3) -> Figure:
             axes.add_patch(Ellipse(mean[:2], *size, color=colour, alpha=0.2 + 0.5 * share[k]))
             axes.annotate(f"{share[k]:.2f}", mean[:2], fontsize=8, color=figures.INK)
         average = share @ np.asarray(means)
-        chosen = np.asarray(densest((weights, means, stds))[0])
+        chosen = np.asarray(densest((weights, means, stds), policy.action_scale)[0])
         recorded = np.asarray(data.actions[at - episode])
         axes.plot(*average[:2], "x", color=figures.RED, label="mean of the mixture")
         axes.plot(*chosen[:2], "o", color=figures.INK, label="densest component")

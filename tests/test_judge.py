@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from learner_data import rows
@@ -19,7 +20,7 @@ def spec(max_horizon: int, dim: int = 2) -> Spec:
 
 
 def judge_that_says(max_horizon: int, probabilities) -> Judge:
-    """A judge with the same distribution over horizons everywhere."""
+    """A judge with the same distribution over horizons and "another's" everywhere."""
     judge = Judge(spec(max_horizon), (4,), (4,), key=jax.random.key(0))
     last = judge.distance.layers[-1]
     return eqx.tree_at(
@@ -30,18 +31,50 @@ def judge_that_says(max_horizon: int, probabilities) -> Judge:
 
 
 def test_temporal_distance_by_hand():
-    """0.25 and 0.75 on 1 and 4 steps with discount 0.5: E = 0.125 + 0.046875, -log2 E = 2.541."""
-    judge, here = judge_that_says(4, [0.25, 1e-12, 1e-12, 0.75]), jnp.zeros(4)
-    np.testing.assert_allclose(judge.steps(here, 0.5), 2.541, atol=1e-3)
-    np.testing.assert_allclose(judge.log_prob(here, jnp.float32(4)), np.log(0.75), rtol=1e-5)
-    # A patient discount gives the mean, an impatient one the shortest way.
-    np.testing.assert_allclose(judge.steps(here, 0.9999), 3.25, atol=1e-2)
+    """0.2 and 0.6 on 1 and 4 steps, 0.2 on none, discount 0.5: (0.1 + 0.0375) / 0.2 = 0.6875."""
+    judge, here = judge_that_says(4, [0.2, 1e-12, 1e-12, 0.6, 0.2]), jnp.zeros(4)
+    np.testing.assert_allclose(judge.steps(here, 0.5), -np.log2(0.6875), atol=1e-5)
+    np.testing.assert_allclose(judge.log_prob(here, jnp.float32(4)), np.log(0.6), rtol=1e-5)
+    np.testing.assert_allclose(judge.log_prob_other(here), np.log(0.2), rtol=1e-5)
+    # A step nearer counts one less, whatever the discount and however probable.
+    for discount in (0.5, 0.9):
+        far, near = (
+            judge_that_says(4, row)
+            for row in ([1e-12, 0.1, 0.3, 1e-12, 0.6], [0.1, 0.3, 1e-12, 1e-12, 0.6])
+        )
+        nearer = far.steps(here, discount) - near.steps(here, discount)
+        np.testing.assert_allclose(nearer, 1.0, rtol=1e-4)
+
+
+def test_to_stay_at_the_goal_is_nearer_than_to_pass_it():
+    """From one state the goal is achieved at each of 8 steps, from another after the first only.
+
+    Both have goals of their own as well, so that no goal belongs to a state.
+    """
+    judge = Judge(spec(8), (32,), (4,), key=jax.random.key(0))
+    stays, passes = jnp.asarray([1.0, 0.0]), jnp.asarray([0.0, 1.0])
+    place, elsewhere = jnp.zeros(2), jnp.asarray([2.0, 2.0])
+    horizon = jnp.tile(jnp.arange(1.0, 9.0), 16)
+    state = jnp.repeat(jnp.stack([stays, passes]), 64, axis=0)
+    there = (jnp.arange(128) < 64) | (horizon == 1)
+    goal = jnp.where(there[:, None], place, elsewhere)
+    shuffled = np.random.default_rng(0).permutation(128)
+    pairs = Pairs(state, state, state, goal, horizon)
+    pairs = jax.tree.map(lambda field: field[shuffled], pairs)
+    optimiser = optax.adam(1e-2)
+    slope = jax.jit(jax.grad(lambda j: judge_loss(j, pairs)[1][0]))
+    memory = optimiser.init(judge)
+    for _ in range(300):
+        moves, memory = optimiser.update(slope(judge), memory)
+        judge = eqx.apply_updates(judge, moves)
+    steps = [float(judge.steps(jnp.concatenate([s, place]), 0.9)) for s in (stays, passes)]
+    assert steps[0] < steps[1] - 3
 
 
 @pytest.mark.parametrize("max_horizon", [5, MAX_BINS, MAX_BINS + 1, 1000])
 def test_every_horizon_has_a_bin(max_horizon):
     judge = Judge(spec(max_horizon), (4,), (4,), key=jax.random.key(0))
-    bins = judge.distance.layers[-1].bias.shape[0]
+    bins = judge.distance.layers[-1].bias.shape[0] - 1  # the last class is another's
     assert bins <= MAX_BINS
     told = np.arange(1, max_horizon + 1)
     index = (told - 1) // judge.width
@@ -74,8 +107,8 @@ def test_a_judge_knows_how_far_it_is_off():
         judge,
         (
             jnp.asarray([[1.0], [0.0], [0.0], [0.0]]),  # the hidden number is where it stands
-            jnp.asarray([[100.0, 0.0, 0.0, 0.0]]),
-            jnp.asarray([0.0, 0.0, 50.0, 0.0]),
+            jnp.asarray([[100.0, 0.0, 0.0, 0.0, 50.0]]),
+            jnp.asarray([0.0, 0.0, 50.0, 0.0, 50.0]),
         ),
     )
     here = jnp.zeros((70, 2))

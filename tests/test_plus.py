@@ -92,10 +92,18 @@ def test_the_densest_component_is_not_the_heaviest():
     """Weights 0.7 and 0.3, but the second is a tenth as wide in both dimensions."""
     weights = jnp.log(jnp.asarray([0.7, 0.3]))
     means = jnp.asarray([[0.0, 0.0], [0.5, -0.5]])
-    mean, std = densest((weights, means, jnp.asarray([[1.0, 1.0], [0.1, 0.1]])))
+    mean, std = densest((weights, means, jnp.asarray([[1.0, 1.0], [0.1, 0.1]])), jnp.ones(2))
     np.testing.assert_array_equal(mean, means[1])
     np.testing.assert_allclose(std, 0.1)
-    mean, _ = densest((weights, means, jnp.ones((2, 2))))
+    mean, _ = densest((weights, means, jnp.ones((2, 2))), jnp.ones(2))
+    np.testing.assert_array_equal(mean, means[0])
+
+
+def test_actions_that_were_clipped_to_a_bound_are_not_the_densest():
+    """A tenth of the data at a bound without any width, the rest around zero; in any units."""
+    weights, bound = jnp.log(jnp.asarray([0.9, 0.1])), jnp.asarray([1.0, 20.0])
+    means, stds = jnp.stack([0.0 * bound, bound]), jnp.stack([0.1 * bound, 1e-5 * bound])
+    mean, _ = densest((weights, means, stds), bound)
     np.testing.assert_array_equal(mean, means[0])
 
 
@@ -137,7 +145,7 @@ def test_temperature_is_the_deviation_of_the_chosen_component():
     policy, _ = train_on(dataclasses.replace(SMALL, candidates=0), random_walks(), 5)
     policy = eqx.tree_at(lambda p: p.action_scale, policy, jnp.full(2, 100.0))
     state, goal = jnp.zeros(2), jnp.ones(2)
-    mean, std = densest(policy.distribution(state, goal))
+    mean, std = densest(policy.distribution(state, goal), policy.action_scale)
     hot, keys = with_temperature(policy, 0.5), jax.random.split(jax.random.key(0), 4000)
     actions = np.asarray(jax.vmap(lambda key: hot(state, goal, None, key))(keys))
     np.testing.assert_allclose(actions.mean(0), mean, atol=5 * 0.5 * std.max() / np.sqrt(4000))
@@ -195,8 +203,11 @@ def test_the_best_proposal_is_taken_if_it_is_better_by_more_than_the_judge_errs(
     taken = 0
     for state, goal in zip(rows(8, seed=7), rows(8, seed=8), strict=True):
         mixture, chances = policy.distribution(state, goal), policy.chances(None)
-        drawn = [draw(mixture, chances[0][i], chances[1][i])[0] for i in range(policy.candidates)]
-        actions = jnp.clip(jnp.stack([densest(mixture)[0], *drawn]), -1.0, 1.0)
+        drawn = [draw(mixture, *chance)[0] for chance in zip(*chances, strict=True)]
+        assert len(drawn) == policy.candidates - 1
+        straight = densest(policy.distribution(state, goal, 1.0), jnp.ones(2))[0]
+        first = densest(mixture, jnp.ones(2))[0]
+        actions = jnp.clip(jnp.stack([first, straight, *drawn]), -1.0, 1.0)
         standard = policy.observation_normaliser(state), policy.goal_normaliser(goal)
         steps = jnp.stack([policy.steps_along(policy.judge, *standard, a) for a in actions])
         np.testing.assert_allclose(policy(state, goal), actions[jnp.argmin(steps)], atol=1e-6)
@@ -215,7 +226,8 @@ def test_steps_along_a_walk_by_hand():
     least, reached = np.inf, state
     for walked in range(3):
         if walked:
-            action = densest(policy.mixture(jnp.concatenate([reached, goal, embedding])))[0]
+            mixture = policy.mixture(jnp.concatenate([reached, goal, embedding]))
+            action = densest(mixture, jnp.ones(2))[0]
         reached = policy.judge.next_state(reached, action)
         left = policy.judge.steps(jnp.concatenate([reached, goal]), policy.discount)
         least = min(least, walked + float(left))

@@ -14,6 +14,12 @@ from merlin.eye import Layer
 MAX_BINS = 64
 """Horizons are told apart one by one up to here; those of longer episodes in groups."""
 MIN_STD = 1e-5
+NARROW = 0.05
+"""Components are not the denser for being narrower than this share of the actions' half range.
+
+Recorded actions are often clipped: then many are exactly at a bound, and a component that holds
+these alone has no width at all.
+"""
 
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -48,10 +54,9 @@ class Foresight:
     def steps(self, state_goals: np.ndarray) -> np.ndarray:
         """The temporal distances."""
         scores = forward(self.distance, state_goals)
-        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-        horizons = bin_horizons(scores.shape[1], self.width)
-        value = scores @ (self.discount**horizons).astype(np.float32) / scores.sum(axis=1)
-        return np.log(value) / math.log(self.discount)
+        rate = math.log(self.discount)
+        soon = scores[:, :-1] + (rate * bin_horizons(scores.shape[1] - 1, self.width))
+        return (np.logaddexp.reduce(soon, axis=1) - scores[:, -1]) / rate
 
 
 def forward(layers: tuple[Layer, ...], rows: np.ndarray) -> np.ndarray:
@@ -73,10 +78,10 @@ def mixture_of(outputs: np.ndarray, components: int, dim: int) -> Mixture:
     return weights, np.tanh(outputs[:, :size]).reshape(shape), stds
 
 
-def densest(mixture: Mixture) -> np.ndarray:
+def densest(mixture: Mixture, scale: np.ndarray) -> np.ndarray:
     """For each row the mean of the component with the highest weight per volume."""
     weights, means, stds = mixture
-    best = np.argmax(weights - np.log(stds).sum(axis=2), axis=1)
+    best = np.argmax(weights - np.log(np.maximum(stds, NARROW * scale)).sum(axis=2), axis=1)
     return means[np.arange(len(best)), best]
 
 

@@ -150,7 +150,7 @@ class MixturePolicy(Policy):
         """
         foresight, dim = self.weights.foresight, len(self.weights.action_scale)
         judged = foresight is not None and horizon is None
-        shape = (foresight.candidates if judged and foresight else 0, dim)
+        shape = (foresight.candidates - 1 if judged and foresight else 0, dim)
         chance, noise = self._rng.random(shape[0]), self._rng.standard_normal(shape)
         return self.choose(observation, horizon, chance, noise)
 
@@ -166,10 +166,11 @@ class MixturePolicy(Policy):
         raw = np.concatenate([np.asarray(part, np.float32) for part in self._seen(observation)])
         x = np.clip(raw - self._shift, self._floor, self._limit) * self._scale
         mixture = self._mixture(x[None], horizon)
-        unit = densest(mixture)
+        unit = densest(mixture, weights.action_scale)
         if weights.foresight is not None and horizon is None:
+            straight = densest(self._mixture(x[None], 1.0), weights.action_scale)
             proposed = drawn(mixture, weights.action_scale, chance, noise).astype(np.float32)
-            unit = self._best(weights.foresight, x, np.concatenate([unit, proposed]))
+            unit = self._best(weights.foresight, x, np.concatenate([unit, straight, proposed]))
         return weights.action_centre + weights.action_scale * unit[0]
 
     def _best(self, foresight: Foresight, x: np.ndarray, units: np.ndarray) -> np.ndarray:
@@ -178,7 +179,8 @@ class MixturePolicy(Policy):
         least, acting = np.full(len(units), np.inf), units
         for walked in range(foresight.depth):
             if walked:
-                acting = densest(self._mixture(np.concatenate([states, goals], axis=1), None))
+                mixture = self._mixture(np.concatenate([states, goals], axis=1), None)
+                acting = densest(mixture, self.weights.action_scale)
             states = foresight.next_states(states, acting)
             left = foresight.steps(np.concatenate([states, goals], axis=1))
             least = np.minimum(least, walked + left)

@@ -1,13 +1,17 @@
 """What a policy may ask before it acts: where an action leads, and how far that is from the goal.
 
-Both are learned from the batches that the policy learns from. The temporal distance is a
-distribution over the number of steps between a state and a goal, p(h | s, g), from pairs of states
-of one episode; as one number it is
+Both are learned from the batches that the policy learns from. The temporal distance comes from a
+classifier: given a state and a goal, was the goal achieved in the same episode h steps later, one
+class per h, or is it a goal of another episode? By Bayes' rule the odds
+p(h | s, g) / p(other | s, g) are p(h) p(g at h | s) / p(g), so that
 
-    log E[discount^h] / log discount,
+    log sum_h discount^h p(h | s, g) / p(other | s, g)
 
-the steps that are certain to be worth as much: with a small discount a short way counts even if it
-was rarely taken. The forward model predicts the change of a state within one step.
+says how often the goal is visited from here on, discounted, against how often it is visited at all.
+Divided by log discount it is in steps: a step nearer counts one less, whatever p(g) is, and only
+differences are ever asked for. To stay at the goal counts for more than to pass it; p(h | s, g)
+alone has that backwards, because who stays is there after any number of steps. The forward model
+predicts the change of a state within one step.
 
 A judge also knows how far it is off: on recorded steps, where the true next state is known, it
 compares the distance from there with the distance from where the model says the step leads. In
@@ -53,7 +57,7 @@ class Judge(eqx.Module):
         self.width = bin_width(spec.max_horizon)
         bins = math.ceil(spec.max_horizon / self.width)
         distance_key, model_key = jax.random.split(key)
-        self.distance = MLP(states + goals, distance_hidden, bins, key=distance_key)
+        self.distance = MLP(states + goals, distance_hidden, bins + 1, key=distance_key)
         self.model = MLP(states + spec.action_dim, model_hidden, states, key=model_key)
         # What has not been measured is not trusted.
         self.square_error = jnp.float32(spec.max_horizon) ** 2
@@ -61,7 +65,7 @@ class Judge(eqx.Module):
     @property
     def horizons(self) -> Float[np.ndarray, " bins"]:
         """The horizon in the middle of each bin."""
-        bins = self.distance.layers[-1].bias.shape[0]
+        bins = self.distance.layers[-1].bias.shape[0] - 1
         return bin_horizons(bins, self.width)
 
     def log_prob(
@@ -71,11 +75,14 @@ class Judge(eqx.Module):
         bin = ((horizon - 1) // self.width).astype(jnp.int32)
         return jax.nn.log_softmax(self.distance(state_goal))[bin]
 
+    def log_prob_other(self, state_goal: Float[Array, " inputs"]) -> Float[Array, ""]:
+        """Log probability that the goal is another episode's."""
+        return jax.nn.log_softmax(self.distance(state_goal))[-1]
+
     def steps(self, state_goal: Float[Array, " inputs"], discount: float) -> Float[Array, ""]:
-        """The temporal distance as one number."""
-        log_p = jax.nn.log_softmax(self.distance(state_goal))
-        rate = math.log(discount)
-        return jax.nn.logsumexp(log_p + rate * self.horizons) / rate
+        """The temporal distance as one number, up to one that depends on the goal alone."""
+        scores, rate = self.distance(state_goal), math.log(discount)
+        return (jax.nn.logsumexp(scores[:-1] + rate * self.horizons) - scores[-1]) / rate
 
     def next_state(
         self, state: Float[Array, " state"], unit: Float[Array, " action"]
@@ -99,11 +106,16 @@ def judge_loss(
 ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
     """Cross-entropy of the steps between states and goals, and squared errors of changes.
 
-    A change is measured in units of how much changes differ within the batch, so that what moves
-    seldom or little is learned as well as what always moves.
+    Goals of other episodes are those of the batch's other rows. A change is measured in units of
+    how much changes differ within the batch, so that what moves seldom or little is learned as well
+    as what always moves.
     """
-    state_goal = jnp.concatenate([pairs.state, pairs.goal], axis=1)
-    distance = -jnp.mean(jax.vmap(judge.log_prob)(state_goal, pairs.horizon))
+    own = jnp.concatenate([pairs.state, pairs.goal], axis=1)
+    other = jnp.concatenate([pairs.state, jnp.roll(pairs.goal, 1, axis=0)], axis=1)
+    likelihood = jax.vmap(judge.log_prob)(own, pairs.horizon) + jax.vmap(judge.log_prob_other)(
+        other
+    )
+    distance = -jnp.mean(likelihood)
     scale = jnp.maximum(jnp.std(pairs.next_state - pairs.state, axis=0), 1e-4)
     guess = jax.vmap(judge.next_state)(pairs.state, pairs.unit)
     error = jnp.mean(((guess - pairs.next_state) / scale) ** 2)

@@ -9,14 +9,15 @@ by maximum likelihood on the same relabelled data as Merlin:
     max  E  log sum_k w_k N(a | mean_k(s, g, h), std_k(s, g, h)),
 
 and it acts on the mean of the component with the highest weight per volume, the mode of the
-mixture where components do not overlap: noise gets components of its own, which are wide.
+mixture where components do not overlap: noise gets components of its own, which are wide. How
+narrow a component counts as is bounded, because clipped actions pile up at the bounds (`NARROW`).
 
-That action is the first proposal. Others are drawn from the mixture, and each is judged (see
-`judge`): a forward model walks on from it for a few steps, with the policy's own actions, and a
-temporal distance says how far from the goal the walk comes. What the judge says is weighed against
-how far it errs: a drawn action is thought to be some steps worse than the first, give or take one,
-and the judge's word moves that opinion the less, the larger its error. So the best proposal is
-taken if
+That action is the first proposal. The second is the same for a horizon of one step, the others are
+drawn from the mixture, and each is judged (see `judge`): a forward model walks on from it for a few
+steps, with the policy's own actions, and a temporal distance says how far from the goal the walk
+comes. What the judge says is weighed against how far it errs: another action is thought to be some
+steps worse than the first, give or take one, and the judge's word moves that opinion the less, the
+larger its error. So the best proposal is taken if
 
     steps(first) - steps(best)  >  caution * error^2.
 
@@ -37,6 +38,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
+from merlin.foresight import NARROW
 from merlin.learners.base import check_horizon, check_settings
 from merlin.learners.judge import Judge, Pairs, judge_loss, with_error
 from merlin.learners.policies import GoalPolicy, make_policy, with_net
@@ -98,7 +100,8 @@ class MixturePolicy(GoalPolicy):
 
     def chances(self, key: PRNGKeyArray | None) -> Chances:
         """What to draw actions by; without a key the same numbers at every call."""
-        uniform = scatter(jax.random.key(0) if key is None else key, self.candidates, self.dim + 1)
+        drawn = max(self.candidates - 1, 0)
+        uniform = scatter(jax.random.key(0) if key is None else key, drawn, self.dim + 1)
         return uniform[:, 0], jax.scipy.special.ndtri(uniform[:, 1:])
 
     @property
@@ -118,12 +121,13 @@ class MixturePolicy(GoalPolicy):
         Whoever tells a horizon is listened to: nothing is judged then.
         """
         mixture = self.distribution(observation, goal, horizon)
-        first = densest(mixture)
+        first = densest(mixture, self.action_scale)
         if self.judge is None or horizon is not None:
             return first
+        straight = densest(self.distribution(observation, goal, 1.0), self.action_scale)
         drawn, spread = jax.vmap(draw, (None, 0, 0))(mixture, *chances)
-        actions = jnp.concatenate([first[0][None], jax.vmap(self.clip)(drawn)])
-        stds = jnp.concatenate([first[1][None], spread])
+        actions = jnp.stack([first[0], straight[0], *jax.vmap(self.clip)(drawn)])
+        stds = jnp.stack([first[1], straight[1], *spread])
         state, goal = self.observation_normaliser(observation), self.goal_normaliser(goal)
         steps = jax.vmap(self.steps_along, (None, None, None, 0))(self.judge, state, goal, actions)
         margin = self.caution * self.judge.square_error
@@ -146,17 +150,20 @@ class MixturePolicy(GoalPolicy):
         walk, embedding = [], self.embed(None)
         for walked in range(self.depth):
             if walked:
-                action, _ = densest(self.mixture(jnp.concatenate([state, goal, embedding])))
+                mixture = self.mixture(jnp.concatenate([state, goal, embedding]))
+                action, _ = densest(mixture, self.action_scale)
             state = judge.next_state(state, self.in_units(action))
             walk.append(jnp.concatenate([state, goal]))
         left = jax.vmap(judge.steps, (0, None))(jnp.stack(walk), self.discount)
         return jnp.min(jnp.arange(self.depth, dtype=jnp.float32) + left)
 
 
-def densest(mixture: Mixture) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
+def densest(
+    mixture: Mixture, scale: Float[Array, " action"]
+) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
     """Mean and deviation of the component with the highest weight per volume."""
     weights, means, stds = mixture
-    best = jnp.argmax(weights - jnp.sum(jnp.log(stds), axis=1))
+    best = jnp.argmax(weights - jnp.sum(jnp.log(jnp.maximum(stds, NARROW * scale)), axis=1))
     return means[best], stds[best]
 
 
@@ -200,9 +207,9 @@ class MerlinPlus:
     components: int = 5  # Gaussians of the mixture
     hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
     horizon: int = 5  # that the mixture is asked for
-    candidates: int = 15  # actions drawn beside the first; 0: nothing is judged
+    candidates: int = 15  # proposals beside the first; 0: nothing is judged
     depth: int = 2  # steps that the judge looks ahead
-    caution: float = 2.0  # steps by which a drawn action is thought worse until it is judged
+    caution: float = 1.0  # steps by which another action is thought worse until it is judged
     discount: float = 0.9  # of the temporal distance
     model_hidden: tuple[int, ...] = (128, 128)
     distance_hidden: tuple[int, ...] = (256, 256)
