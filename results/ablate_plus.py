@@ -1,0 +1,124 @@
+"""Merlin-plus with one setting changed at a time, on the tasks that its setting was chosen with.
+
+    python results/ablate_plus.py --runs runs/ablations
+
+Trains what must be trained anew (a run that is there is not trained twice), plays fixed seeded
+episodes with every way of acting, and appends one line per score to results/plus-ablations.jsonl;
+scores that are there are kept. `python results/update.py` shows them in docs/merlin-plus.md.
+"""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import merlin
+from merlin.evaluation import evaluate
+from merlin.experts.collect import collect_cached
+from merlin.learners import MerlinPlus
+from merlin.learners.plus import MixturePolicy
+from merlin.tasks.registry import find
+
+ROWS = Path(__file__).parent / "plus-ablations.jsonl"
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """A dataset of the development half, and what is spent on it."""
+
+    task: str
+    variant: str
+    episodes: int = 2000
+    updates: int = 5000
+    played: int = 200
+
+
+DATA = (
+    Data("PointRooms", "expert", played=1000),
+    Data("PointRooms", "random", played=1000),
+    Data("PointReach", "expert", played=1000),
+    Data("PointReach", "random", played=1000),
+    Data("Reacher", "expert"),
+    Data("Reacher", "random"),
+    Data("FetchPush", "expert", episodes=10_000, updates=10_000),
+)
+UNJUDGED = {"candidates": 0}
+TRAINED: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
+    (
+        {},
+        (
+            {},
+            UNJUDGED,
+            *({"candidates": number} for number in (1, 7, 31)),
+            *({"temperature": temperature} for temperature in (0.5, 1.0)),
+            *({"depth": depth} for depth in (1, 3)),
+        ),
+    ),
+    ({"components": 1}, ({}, UNJUDGED)),
+    ({"components": 2}, ({}, UNJUDGED)),
+    ({"components": 10}, ({}, UNJUDGED)),
+    ({"hindsight_ratio": 0.5}, ({},)),
+    ({"hindsight_ratio": 0.2}, ({},)),
+)
+"""What is trained otherwise, and in which ways each of these then acts."""
+
+
+def name(settings: dict[str, Any]) -> str:
+    return "-".join(f"{key}={value}" for key, value in settings.items()) or "default"
+
+
+def acting(policy: MixturePolicy, settings: dict[str, Any]) -> MixturePolicy:
+    """The same networks, acting otherwise."""
+    if settings == UNJUDGED:
+        return dataclasses.replace(policy, judge=None)
+    return dataclasses.replace(policy, **settings)
+
+
+def scores(runs: Path, known: set[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
+    """Every score that is not known yet, as soon as it is there."""
+    for trained, acted in TRAINED:
+        for data in DATA:
+            key = data.task, data.variant, name(trained)
+            wanted = [way for way in acted if (*key, name(way)) not in known]
+            if not wanted:
+                continue
+            found = merlin.load(
+                collect_cached(find(data.task), data.variant, episodes=data.episodes)
+            )
+            run = runs / "-".join(key)
+            learner = MerlinPlus(**trained)
+            options = {"eval_every": data.updates, "eval_episodes": 1, "final_episodes": 1}
+            merlin.train(learner, found, updates=data.updates, out=run, resume=True, **options)
+            policy = merlin.load_run(run).policy
+            for way in wanted:
+                score = evaluate(acting(policy, way), data.task, episodes=data.played)
+                yield {
+                    **dataclasses.asdict(data),
+                    "trained": trained,
+                    "acted": way,
+                    "return": round(float(score.returns.mean()), 3),
+                    "success": round(float(score.success.mean()), 4),
+                }
+
+
+def read() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=Path, required=True, help="folder of the trained runs")
+    given = parser.parse_args()
+    known = {
+        (row["task"], row["variant"], name(row["trained"]), name(row["acted"])) for row in read()
+    }
+    for row in scores(given.runs, known):
+        with ROWS.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(json.dumps(row))
+
+
+if __name__ == "__main__":
+    main()
