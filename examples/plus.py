@@ -85,7 +85,10 @@ def distances(policy) -> Figure:
     learned[~free] = np.nan
     rank = spearmanr(learned[free], truth[free]).statistic
     figure = Figure(figsize=(9, 4.2), layout="constrained")
-    shown = {"learned": learned, "true": np.where(free, truth, np.nan)}
+    shown = {
+        "learned distance, up to a constant": learned,
+        "true steps to the goal": np.where(free, truth, np.nan),
+    }
     for axes, (name, values) in zip(figure.subplots(1, 2), shown.items(), strict=True):
         picture = axes.imshow(
             values.reshape(POINTS, POINTS),
@@ -94,7 +97,7 @@ def distances(policy) -> Figure:
             cmap="viridis_r",
         )
         figures.goal_disc(axes, GOAL, TOLERANCE)
-        axes.set_title(f"{name} steps to the goal", fontsize=10)
+        axes.set_title(name, fontsize=10)
         figure.colorbar(picture, ax=axes, shrink=0.85)
     figure.suptitle(f"Temporal distance on PointRooms (Spearman {rank:.2f})", fontsize=11)
     return figure

@@ -8,10 +8,10 @@ p(h | s, g) / p(other | s, g) are p(h) p(g at h | s) / p(g), so that
     log sum_h discount^h p(h | s, g) / p(other | s, g)
 
 says how often the goal is visited from here on, discounted, against how often it is visited at all.
-Divided by log discount it is in steps: a step nearer counts one less, whatever p(g) is, and only
-differences are ever asked for. To stay at the goal counts for more than to pass it; p(h | s, g)
-alone has that backwards, because who stays is there after any number of steps. The forward model
-predicts the change of a state within one step.
+Divided by log discount it is in steps: to come there as often but one step later counts one more,
+whatever p(g) is, and only differences are ever asked for. To stay at the goal counts for more than
+to pass it; p(h | s, g) alone has that backwards, because who stays is there after any number of
+steps. The forward model predicts the change of a state within one step.
 
 A judge also knows how far it is off: on recorded steps, where the true next state is known, it
 compares the distance from there with the distance from where the model says the step leads. In
