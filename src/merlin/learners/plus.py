@@ -126,8 +126,8 @@ class MixturePolicy(GoalPolicy):
             return first
         straight = densest(self.distribution(observation, goal, 1.0), self.action_scale)
         drawn, spread = jax.vmap(draw, (None, 0, 0))(mixture, *chances)
-        actions = jnp.stack([first[0], straight[0], *jax.vmap(self.clip)(drawn)])
-        stds = jnp.stack([first[1], straight[1], *spread])
+        actions = jnp.concatenate([jnp.stack([first[0], straight[0]]), jax.vmap(self.clip)(drawn)])
+        stds = jnp.concatenate([jnp.stack([first[1], straight[1]]), spread])
         state, goal = self.observation_normaliser(observation), self.goal_normaliser(goal)
         steps = jax.vmap(self.steps_along, (None, None, None, 0))(self.judge, state, goal, actions)
         margin = self.caution * self.judge.square_error
