@@ -4,7 +4,7 @@
 
 Trains what must be trained anew (a run that is there is not trained twice), plays fixed seeded
 episodes with every way of acting, and appends one line per score to results/plus-ablations.jsonl;
-scores that are there are kept. `python results/update.py` shows them in docs/merlin-plus.md.
+scores that are there are kept.
 """
 
 import argparse

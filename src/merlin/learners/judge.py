@@ -57,6 +57,7 @@ class Judge(eqx.Module):
         self.width = bin_width(spec.max_horizon)
         bins = math.ceil(spec.max_horizon / self.width)
         distance_key, model_key = jax.random.split(key)
+        # One class per bin, and the last for goals of other episodes.
         self.distance = MLP(states + goals, distance_hidden, bins + 1, key=distance_key)
         self.model = MLP(states + spec.action_dim, model_hidden, states, key=model_key)
         # What has not been measured is not trusted.
