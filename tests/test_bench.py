@@ -16,6 +16,7 @@ from merlin.bench.estimate import Speeds, in_words, total_seconds
 from merlin.bench.grids import EASY, GRIDS, Cell, Choice, make_grid
 from merlin.bench.runner import run_bench
 from merlin.errors import MerlinError
+from merlin.files import held, write_json
 from merlin.learners import LEARNERS, Merlin
 from merlin.tasks.registry import TASKS
 from merlin.tasks.workers import Pool
@@ -192,6 +193,38 @@ def test_two_benches_in_one_folder_lose_nothing(tmp_path):
     boards[0].add(first, boards[0].rows[first.name])
     assert {row["cell"] for row in read_rows(tmp_path)} == {first.name, second.name}
     assert len(Board(tmp_path).about["commands"]) == 2
+
+
+def test_a_cell_that_another_bench_is_at_is_left_to_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("merlin.bench.runner.WAIT", 0.2)
+    theirs, ours = TINY, replace(TINY, seed=1)
+    place = tmp_path / "cells" / theirs.name
+    row = {"cell": theirs.name, "status": "done", "asked": theirs.describe(), "final": None}
+
+    def other_bench():
+        with held(place) as mine:
+            taken.append(mine)
+            while not (tmp_path / "cells" / ours.name / "row.json").exists():
+                time.sleep(0.05)
+            time.sleep(0.5)  # until it is asked for again
+            write_json(place / "row.json", {**row, "timing": {"update_ms": 1.0}})
+
+    taken: list[bool] = []
+    Board(tmp_path).plan("one", [theirs], "merlin bench one")
+    other = threading.Thread(target=other_bench)
+    other.start()
+    while not taken:
+        time.sleep(0.01)
+    with held(place) as mine:
+        assert taken == [True]
+        assert not mine
+    board = run_bench("one", [theirs, ours], tmp_path, command="merlin bench one", workers=1)
+    other.join()
+    assert {name: r["status"] for name, r in board.rows.items()} == dict.fromkeys(
+        (theirs.name, ours.name), "done"
+    )
+    assert not (place / "run").exists()
+    assert board.rows[theirs.name]["timing"] == {"update_ms": 1.0}
 
 
 def test_folders_of_others_are_left_alone(tmp_path):

@@ -16,6 +16,7 @@ from merlin.bench.machine import machine
 from merlin.data import Dataset, load
 from merlin.data.relabel import make_spec
 from merlin.evaluation import Evaluation, evaluate
+from merlin.files import held, read_json, write_json
 from merlin.learners import Policy
 from merlin.loop import compiled_chunk
 from merlin.methods import Method, configure
@@ -28,8 +29,25 @@ ACTION_BATCHES = (1, 100)
 TIMED_SECONDS = 2.0
 
 
-def run_cell(memory: dict[str, Any], cell: Cell, folder: Path, data: Path | Dataset) -> dict:
-    """Train and score a cell, or go on where it was killed. A job for any engine."""
+def run_cell(
+    memory: dict[str, Any], cell: Cell, folder: Path, data: Path | Dataset
+) -> dict[str, Any] | None:
+    """Train and score a cell, or go on where it was killed. A job for any engine.
+
+    None while another bench is at it, whose row it is when that is done.
+    """
+    with held(folder) as mine:
+        if not mine:
+            return None
+        path = folder / "row.json"
+        row = read_json(path, "a row of results") if path.exists() else {}
+        if row.get("status") != "done":
+            row = _run(cell, folder, data)
+            write_json(path, row)
+        return row
+
+
+def _run(cell: Cell, folder: Path, data: Path | Dataset) -> dict[str, Any]:
     began = time.monotonic()
     dataset = load(data) if isinstance(data, Path) else data
     task = find(cell.task)

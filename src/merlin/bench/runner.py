@@ -1,6 +1,7 @@
 """Running a grid: data first, then every cell that has no row yet."""
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from merlin.progress import Progress
 from merlin.tasks.batch import default_workers
 from merlin.tasks.registry import find
 from merlin.tasks.workers import Failure
+
+WAIT = 5.0
+"""Seconds until cells that another bench is at are asked for again."""
 
 
 def run_bench(
@@ -32,7 +36,8 @@ def run_bench(
     """Run what is missing of a grid, and keep a row for every cell.
 
     Started again after a kill, no finished cell runs twice and none is lost. A cell that fails
-    has its error in its row and stops nobody.
+    has its error in its row and stops nobody. Benches that run in one folder at the same time
+    share its cells.
     """
     check_engine(engine, workers, address)
     board = Board(Path(out))
@@ -57,16 +62,29 @@ def _run(
     grace = 0.0  # whatever stops us: checkpoints are there, nobody waits for the rest
     try:
         data = _gather(cells, engine, quiet)
-        jobs = []
-        for cell in cells:
-            place = board.place(cell).absolute()
-            jobs.append((cell, place, data[cell.task, cell.variant, cell.data_episodes]))
-        for index, outcome in engine.outcomes(run_cell, jobs):
-            cell = cells[index]
-            row = failed_row(cell, outcome) if isinstance(outcome, Failure) else outcome
-            board.add(cell, row)
-            done += 1
-            bar.update(done, _in_words(row), force=True)
+        left = list(cells)
+        while left:
+            jobs = [
+                (
+                    cell,
+                    board.place(cell).absolute(),
+                    data[cell.task, cell.variant, cell.data_episodes],
+                )
+                for cell in left
+            ]
+            elsewhere = []
+            for index, outcome in engine.outcomes(run_cell, jobs):
+                cell = left[index]
+                if outcome is None:
+                    elsewhere.append(cell)
+                    continue
+                row = failed_row(cell, outcome) if isinstance(outcome, Failure) else outcome
+                board.add(cell, row)
+                done += 1
+                bar.update(done, _in_words(row), force=True)
+            left = elsewhere
+            if left:
+                time.sleep(WAIT)
         grace = 5.0
     finally:
         engine.close(grace)
