@@ -28,7 +28,7 @@ TINY = {
         "diffusion_steps": 10,
         "sampling_steps": 10,
         "channels": 16,
-        "multipliers": (1, 2),
+        "multipliers": (1,),
         "inverse_hidden": (64, 64),
         "average_start": 100,
         "average_decay": 0.95,
