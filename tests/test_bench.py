@@ -18,6 +18,7 @@ from merlin.bench.runner import run_bench
 from merlin.errors import MerlinError
 from merlin.files import held, write_json
 from merlin.learners import LEARNERS, Merlin
+from merlin.report import rows as report_rows
 from merlin.tasks.registry import TASKS
 from merlin.tasks.workers import Pool
 
@@ -93,6 +94,33 @@ def test_a_choice_narrows_a_grid():
         ("Reacher-expert-merlin-s5", 70, 9, 7, 11),
         ("Reacher-expert-merlin-s6", 70, 9, 7, 11),
     ]
+
+
+def test_a_grid_from_images():
+    cells = make_grid("paper", Choice(pixels=True, seeds=1, variants=("random",)))
+    assert {cell.task for cell in cells} == {name for name, task in TASKS.items() if task.pixels}
+    names = {cell.name for cell in cells}
+    assert "PointReach-random-merlin-batch_size=64-pixels-s0" in names
+    stitched = next(cell for cell in cells if cell.algo == "merlin-np")
+    assert dict(stitched.settings) == {"batch_size": "64", "encoder_max_updates": "1000"}
+    assert "--pixels" in stitched.command
+    assert stitched.describe()["pixels"]
+    # Rows of states from before there were images are still what is asked for.
+    assert "pixels" not in TINY.describe()
+    with pytest.raises(MerlinError, match="--pixels: FetchPush has no images"):
+        Choice(pixels=True, tasks=("FetchPush",))
+    with pytest.raises(MerlinError, match="--pixels: the grid timing has none"):
+        make_grid("timing", Choice(pixels=True))
+
+
+def test_a_cell_from_images(tmp_path):
+    cell = replace(TINY, pixels=True, updates=2, eval_every=2, eval_episodes=2, final_episodes=2)
+    board = run_bench("one", [cell], tmp_path, command="merlin bench one --pixels", workers=1)
+    row = board.rows[cell.name]
+    assert (row["status"], row["pixels"], row["error"]) == ("done", True, None)
+    assert row["data"]["name"] == "PointReach random, 20 episodes of images"
+    (found,) = report_rows.read([tmp_path])
+    assert found.method == "merlin (hidden=16)"
 
 
 def test_the_ablations_are_those_of_the_paper():

@@ -41,6 +41,12 @@ def preset_names(name: str) -> set[str]:
     return {preset for kind in kinds for preset in getattr(kind, "presets", {})}
 
 
+def field_names(name: str) -> set[str]:
+    """All that a method lets its user set."""
+    learner, added = split_name(name)
+    return _fields(LEARNERS[learner]) | (_fields(AUGMENTATIONS[added][0]) if added else set())
+
+
 def split_name(name: str) -> tuple[str, str | None]:
     """The learner and the augmentation that a method's name stands for."""
     learner, plus, augmentation = name.partition("+")

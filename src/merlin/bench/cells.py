@@ -17,11 +17,12 @@ from merlin.data import Dataset, load
 from merlin.data.relabel import make_spec
 from merlin.evaluation import Evaluation, evaluate
 from merlin.files import held, read_json, write_json
+from merlin.latents import needs_latents
 from merlin.learners import Policy
 from merlin.loop import compiled_chunk
 from merlin.methods import Method, configure
 from merlin.tasks.batch import make_batch
-from merlin.tasks.registry import find
+from merlin.tasks.registry import IMAGE_VALUES, find
 from merlin.tasks.workers import Failure
 from merlin.training import train
 
@@ -54,6 +55,9 @@ def _run(cell: Cell, folder: Path, data: Path | Dataset) -> dict[str, Any]:
     tuned = task.tuned.get(cell.variant)
     values = tuned.values() if tuned else {}
     method = configure(cell.algo, dict(cell.settings), values, cell.preset)
+    if dataset.has_images and not needs_latents(method.learner, method.augmentation):
+        values = {**values, **IMAGE_VALUES}
+        method = configure(cell.algo, dict(cell.settings), values, cell.preset)
     measure = _time if cell.timed else _score
     found = measure(cell, method, dataset, folder)
     return {
@@ -62,7 +66,8 @@ def _run(cell: Cell, folder: Path, data: Path | Dataset) -> dict[str, Any]:
         "error": None,
         **found,
         "data": {
-            "name": f"{cell.task} {cell.variant}, {len(dataset)} episodes",
+            "name": f"{cell.task} {cell.variant}, {len(dataset)} episodes"
+            + " of images" * cell.pixels,
             "fingerprint": dataset.fingerprint(),
             "episodes": len(dataset),
             "command": dataset.provenance.get("command"),
@@ -90,7 +95,7 @@ def _heading(cell: Cell) -> dict[str, Any]:
         "cell": cell.name,
         **{key: asked[key] for key in shown},
         "asked": asked,
-        "pixels": False,
+        "pixels": cell.pixels,
         "command": cell.command,
         "version": merlin.__version__,
     }
@@ -148,7 +153,7 @@ def _sweep(cell: Cell, policy: Policy) -> dict[str, Any] | None:
     """The same policy at other horizons: what the ablation asks for needs no training."""
     if not cell.horizons:
         return None
-    task = find(cell.task)
+    task = find(cell.task).from_pixels() if cell.pixels else find(cell.task)
     batch = make_batch(task, task.environments)
     try:
         return {

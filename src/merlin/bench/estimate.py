@@ -27,9 +27,8 @@ class Speeds:
         measured: dict[str, list[float]] = {}
         for row in rows:
             if row["status"] == "done" and row["timing"] and not row["asked"]["timed"]:
-                measured.setdefault(_method(row["algo"], row["preset"]), []).append(
-                    row["timing"]["update_ms"]
-                )
+                name = _method(row["algo"], row["preset"], bool(row.get("pixels")))
+                measured.setdefault(name, []).append(row["timing"]["update_ms"])
         self._updates |= {name: float(np.median(values)) for name, values in measured.items()}
 
     def seconds(self, cell: Cell) -> float:
@@ -37,7 +36,7 @@ class Speeds:
         if cell.timed:
             return 4 * START_SECONDS
         update = self._updates.get(
-            _method(cell.algo, cell.preset), max(self._updates.values())
+            _method(cell.algo, cell.preset, cell.pixels), max(self._updates.values())
         )  # a method nobody has measured may be the slowest
         looks = -(-cell.updates // cell.eval_every)
         episodes = looks * cell.eval_episodes
@@ -46,8 +45,8 @@ class Speeds:
         return START_SECONDS + cell.updates * update / 1000.0 + episodes * each
 
 
-def _method(algo: str, preset: str | None) -> str:
-    return f"{algo}/{preset}" if preset else algo
+def _method(algo: str, preset: str | None, pixels: bool) -> str:
+    return "/".join([algo, *([preset] if preset else []), *(["pixels"] if pixels else [])])
 
 
 def total_seconds(cells: Sequence[Cell], speeds: Speeds, workers: int) -> float:

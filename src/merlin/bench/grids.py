@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from merlin.errors import MerlinError
-from merlin.methods import configure, method_names, preset_names
-from merlin.tasks.registry import TASKS, VARIANTS, Task, find
+from merlin.methods import configure, field_names, method_names, preset_names
+from merlin.tasks.registry import IMAGE_SETTINGS, TASKS, VARIANTS, Task, find
 
 EASY = ("PointReach", "PointRooms", "Reacher", "SawyerReach", "SawyerDoor", "FetchReach")
 TWINS = ("merlin-mb", "merlin-ts", "gcsl-ts")
@@ -39,6 +39,7 @@ class Cell:
     final_episodes: int = 200
     horizons: tuple[int, ...] = ()  # the trained policy is scored at these as well
     timed: bool = False  # measure the time per update and per action instead of training
+    pixels: bool = False  # observations are images
 
     @property
     def name(self) -> str:
@@ -48,6 +49,7 @@ class Cell:
         parts += [f"{key}={value}" for key, value in self.settings]
         parts += ["horizons"] if self.horizons else []
         parts += ["timed"] if self.timed else []
+        parts += ["pixels"] if self.pixels else []
         return "-".join([*parts, f"s{self.seed}"]).replace("/", "_").replace(":", "_")
 
     @property
@@ -61,6 +63,8 @@ class Cell:
         words += ["--updates", str(self.updates), "--seed", str(self.seed)]
         words += ["--eval-every", str(self.eval_every), "--eval-episodes", str(self.eval_episodes)]
         words += ["--final-episodes", str(self.final_episodes)]
+        if self.pixels:
+            words += ["--pixels"]
         if self.episodes is not None:
             words += ["--episodes", str(self.episodes)]
         if self.preset is not None:
@@ -70,9 +74,11 @@ class Cell:
         return f"NPROC=1 {shlex.join(words)} --out RUN"
 
     def describe(self) -> dict[str, Any]:
-        """All that decides the result, as JSON."""
+        """All that decides the result, as JSON. Images are named only where there are any."""
         asked = {**dataclasses.asdict(self), "settings": dict(self.settings)}
         del asked["grid"]
+        if not self.pixels:
+            del asked["pixels"]
         return {**asked, "horizons": list(self.horizons)}
 
 
@@ -90,10 +96,11 @@ class Choice:
     episodes: int | None = None
     eval_every: int | None = None
     final_episodes: int | None = None
+    pixels: bool = False
 
     def __post_init__(self) -> None:
         for task in self.tasks or ():
-            find(task)
+            _ = find(task).from_pixels() if self.pixels else find(task)
         for variant in self.variants or ():
             if variant not in VARIANTS:
                 raise MerlinError(f"--variants: {variant!r} is not {' or '.join(VARIANTS)}.")
@@ -133,6 +140,8 @@ def _cells(
     first = choice.first_seed
     for name in choice.tasks or tasks:
         task = find(name)
+        if choice.pixels and not task.pixels:
+            continue
         updates = choice.updates or values.get("updates") or default_updates(task)
         made = {
             "episodes": choice.episodes,
@@ -140,10 +149,12 @@ def _cells(
             "final_episodes": choice.final_episodes or default_final_episodes(task),
             **values,
             "updates": updates,
+            "pixels": choice.pixels,
         }
         for variant in choice.variants or variants:
             for method in choice.methods or methods:
                 preset = choice.preset if choice.preset in preset_names(method) else None
+                seeing = _image_settings(method) if choice.pixels else ()
                 for setting in settings:
                     for seed in range(first, first + (choice.seeds or seeds)):
                         yield Cell(
@@ -152,10 +163,15 @@ def _cells(
                             variant=variant,
                             algo=method,
                             seed=seed,
-                            settings=setting,
+                            settings=(*setting, *seeing),
                             preset=preset,
                             **made,
                         )
+
+
+def _image_settings(method: str) -> tuple[tuple[str, str], ...]:
+    fields = field_names(method)
+    return tuple((key, value) for key, value in IMAGE_SETTINGS.items() if key in fields)
 
 
 def _registered(*names: str) -> tuple[str, ...]:
@@ -237,12 +253,15 @@ GRIDS: dict[str, Callable[[Choice], Iterator[Cell]]] = {
     "timing": _timing,
     "smoke": _smoke,
 }
+STATES_ONLY = ("timing", "smoke")
 
 
 def make_grid(name: str, choice: Choice) -> list[Cell]:
     """The cells of a named grid."""
     if name not in GRIDS:
         raise MerlinError(f"grid: {name!r} is none of {', '.join(GRIDS)}.")
+    if choice.pixels and name in STATES_ONLY:
+        raise MerlinError(f"--pixels: the grid {name} has none; leave it out.")
     cells = list(GRIDS[name](choice))
     if not cells:
         raise MerlinError(f"grid {name}: nothing is left of it; choose other tasks or methods.")

@@ -68,7 +68,7 @@ def _run(
                 (
                     cell,
                     board.place(cell).absolute(),
-                    data[cell.task, cell.variant, cell.data_episodes],
+                    data[_data_of(cell)],
                 )
                 for cell in left
             ]
@@ -90,19 +90,24 @@ def _run(
         engine.close(grace)
 
 
-def _gather(cells: Sequence[Cell], engine: Engine, quiet: bool) -> dict[tuple[str, str, int], Any]:
+def _data_of(cell: Cell) -> tuple[str, str, int, bool]:
+    """What tells the datasets of cells apart."""
+    return cell.task, cell.variant, cell.data_episodes, cell.pixels
+
+
+def _gather(cells: Sequence[Cell], engine: Engine, quiet: bool) -> dict[Any, Any]:
     """The datasets that the cells share, collected where they are not in the cache."""
-    shared: dict[tuple[str, str, int], Any] = {}
+    shared: dict[Any, Any] = {}
     for cell in cells:
-        wanted = cell.task, cell.variant, cell.data_episodes
-        if wanted in shared:
+        if _data_of(cell) in shared:
             continue
         task = find(cell.task)
-        path = cached_path(task, cell.variant, episodes=cell.data_episodes)
+        how: dict[str, Any] = {"episodes": cell.data_episodes, "pixels": cell.pixels}
+        path = cached_path(task, cell.variant, **how)
         if not path.exists() and not quiet:
             print(f"collecting {cell.data_episodes} episodes into {path}", file=sys.stderr)
-        collect_cached(task, cell.variant, episodes=cell.data_episodes, engine=engine, quiet=quiet)
-        shared[wanted] = engine.share(path.absolute(), load)
+        collect_cached(task, cell.variant, **how, engine=engine, quiet=quiet)
+        shared[_data_of(cell)] = engine.share(path.absolute(), load)
     return shared
 
 

@@ -50,6 +50,8 @@ class Bench:
     """Updates between evaluations; a fifth of all unless given."""
     final_episodes: int | None = None
     """Episodes that score a final policy; 1000 on Point tasks, 200 elsewhere unless given."""
+    pixels: bool = False
+    """Learn from images, on the tasks that have them; batches are small then."""
     engine: str = "local"
     """Where cells run: local (one process per core) or ray."""
     workers: int | None = None
@@ -80,6 +82,7 @@ class Bench:
             episodes=self.episodes,
             eval_every=self.eval_every,
             final_episodes=self.final_episodes,
+            pixels=self.pixels,
         )
         cells = make_grid(self.grid, choice)
         board = None
@@ -143,6 +146,8 @@ class Bench:
                 words += [f"--{flag.replace('_', '-')}", str(value)]
         if self.seed:
             words += ["--seed", str(self.seed)]
+        if self.pixels:
+            words += ["--pixels"]
         return shlex.join([*words, "--out", self.out.name if self.out else "DIR"])
 
     def _print(self, cells: list[Any], missing: set[str], speeds: Any) -> None:

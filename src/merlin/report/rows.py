@@ -14,7 +14,7 @@ from typing import Any
 
 from merlin.errors import MerlinError
 from merlin.files import read_json
-from merlin.tasks.registry import TASKS, VARIANTS
+from merlin.tasks.registry import IMAGE_SETTINGS, TASKS, VARIANTS
 
 FORMAT, SCHEMA = "merlin-bench", 1
 METHODS = (
@@ -78,8 +78,11 @@ class Row:
 
     @cached_property
     def method(self) -> str:
-        """What a table calls it: the algorithm, and what was set other than its defaults."""
-        return self.method_without()
+        """What a table calls it: the algorithm, and what was set other than its defaults.
+
+        But for what all of a bench's rows from images have set.
+        """
+        return self.method_without(*(IMAGE_SETTINGS if self.pixels else ()))
 
     def method_without(self, *axes: str) -> str:
         """The method's name when some settings are an axis of the figure."""
