@@ -396,6 +396,12 @@ def test_estimates_learn_from_rows():
         "timing": {"update_ms": 50.0},
     }
     assert Speeds([row]).seconds(cell) > 5_000 > Speeds().seconds(cell)
+    # What images cost is not taken from states, nor the other way round.
+    seeing = replace(cell, pixels=True)
+    assert Speeds([row]).seconds(seeing) == Speeds().seconds(seeing) > Speeds().seconds(cell)
+    from_images = {**row, "pixels": True}
+    assert Speeds([from_images]).seconds(cell) == Speeds().seconds(cell)
+    assert Speeds([from_images]).seconds(seeing) < Speeds().seconds(seeing)
     # Two at a time, but the longest alone cannot be shared out.
     cells = [cell, replace(cell, updates=10)]
     assert total_seconds(cells, Speeds(), 2) == Speeds().seconds(cell)
