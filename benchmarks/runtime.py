@@ -4,8 +4,8 @@
 make three tensors of one row, one forward pass without gradients, back to NumPy. Each way has one
 thread, since with more PyTorch waits for them on a busy machine and is up to a hundred times
 slower. All take turns within one run, and of every way the fastest round counts: on a busy machine
-slow ways are interrupted more often than quick ones, so a ratio of medians would flatter us. Prints
-one JSON line.
+slow ways are interrupted more often than quick ones, so a ratio of medians would flatter us. Also
+the processor time of `import merlin.runtime`, beside that of NumPy alone. Prints one JSON line.
 """
 
 import os
@@ -14,6 +14,8 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import json
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -140,6 +142,14 @@ def jitted(path: Path) -> Act:
     return act
 
 
+def import_seconds(module: str, rounds: int = 10) -> float:
+    """Processor time of importing it in a process of its own, the least of some rounds."""
+    program = f"import time; begin = time.process_time(); import {module}\n"
+    program += "print(time.process_time() - begin)"
+    command = [sys.executable, "-c", program]
+    return min(float(subprocess.check_output(command)) for _ in range(rounds))
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = policy_file(Path(folder))
@@ -175,6 +185,10 @@ def main() -> None:
                     name: round(statistics.median(values), 1) for name, values in times.items()
                 },
                 "runtime_faster_than_official": round(least["official"] / least["runtime"], 2),
+                "import_seconds": {
+                    module: round(import_seconds(module), 3)
+                    for module in ("merlin.runtime", "numpy")
+                },
             }
         )
     )

@@ -1,4 +1,4 @@
-"""The benchmark runner: which cells, each run once, the same rows wherever they run."""
+"""The benchmark runner: every cell is run once, with the same rows wherever it runs."""
 
 import json
 import os
@@ -11,31 +11,14 @@ from dataclasses import replace
 
 import pytest
 
-from merlin.bench.board import Board, read_rows
-from merlin.bench.estimate import Speeds, in_words, total_seconds
-from merlin.bench.grids import EASY, GRIDS, Cell, Choice, make_grid
+from bench_cells import SMALL, TINY
+from merlin.bench.board import Board, held, read_rows
 from merlin.bench.runner import run_bench
 from merlin.errors import MerlinError
-from merlin.files import held, write_json
-from merlin.learners import LEARNERS, Merlin
+from merlin.files import write_json
 from merlin.report import rows as report_rows
-from merlin.tasks.registry import TASKS
 from merlin.tasks.workers import Pool
 
-SMALL = (("hidden", "16"), ("batch_size", "32"))
-TINY = Cell(
-    grid="paper",
-    task="PointReach",
-    variant="random",
-    algo="merlin",
-    seed=0,
-    updates=20,
-    settings=SMALL,
-    episodes=20,
-    eval_every=10,
-    eval_episodes=5,
-    final_episodes=10,
-)
 BROKEN = replace(TINY, settings=(("batch_size", "0"),))
 WHEN = ("seconds", "finished", "timing")
 """What two runs of the same cell may differ in."""
@@ -43,121 +26,6 @@ WHEN = ("seconds", "finished", "timing")
 
 def content(rows):
     return [{key: value for key, value in row.items() if key not in WHEN} for row in rows]
-
-
-# Grids
-
-
-@pytest.mark.parametrize("name", GRIDS)
-def test_cells_of_a_grid_have_names_of_their_own(name):
-    cells = make_grid(name, Choice())
-    names = [(cell.grid, cell.name) for cell in cells]
-    assert len(set(names)) == len(names)
-    # The same name in two grids is the same cell.
-    asked = {}
-    for cell in cells:
-        assert asked.setdefault(cell.name, cell.describe()) == cell.describe()
-
-
-def test_the_paper_grid_is_tasks_by_variants_by_methods_by_seeds():
-    cells = make_grid("paper", Choice(seeds=3))
-    assert len(cells) == 10 * 2 * len({c.algo for c in cells}) * 3
-    assert {c.task for c in cells} == set(TASKS)
-    assert {c.seed for c in cells} == {0, 1, 2}
-    assert {c.updates for c in cells if c.task in EASY} == {5_000}
-    assert {c.updates for c in cells if c.task not in EASY} == {100_000}
-    assert {c.final_episodes for c in cells if c.task.startswith("Point")} == {1_000}
-    assert {c.final_episodes for c in cells if not c.task.startswith("Point")} == {200}
-
-
-def test_a_new_method_is_in_the_paper_grid_by_itself(monkeypatch):
-    before = {cell.algo for cell in make_grid("paper", Choice())}
-    monkeypatch.setitem(LEARNERS, "mine", Merlin)
-    assert {cell.algo for cell in make_grid("paper", Choice())} == before | {"mine"}
-    assert "mine" in {cell.algo for cell in make_grid("timing", Choice())}
-
-
-def test_a_choice_narrows_a_grid():
-    choice = Choice(
-        tasks=("Reacher",),
-        variants=("expert",),
-        methods=("merlin",),
-        seeds=2,
-        first_seed=5,
-        updates=70,
-        final_episodes=9,
-        eval_every=7,
-        episodes=11,
-    )
-    cells = make_grid("paper", choice)
-    assert [(c.name, c.updates, c.final_episodes, c.eval_every, c.episodes) for c in cells] == [
-        ("Reacher-expert-merlin-s5", 70, 9, 7, 11),
-        ("Reacher-expert-merlin-s6", 70, 9, 7, 11),
-    ]
-
-
-def test_a_grid_from_images():
-    cells = make_grid("paper", Choice(pixels=True, seeds=1, variants=("random",)))
-    assert {cell.task for cell in cells} == {name for name, task in TASKS.items() if task.pixels}
-    names = {cell.name for cell in cells}
-    assert "PointReach-random-merlin-batch_size=64-pixels-s0" in names
-    stitched = next(cell for cell in cells if cell.algo == "merlin-np")
-    assert dict(stitched.settings) == {"batch_size": "64", "encoder_max_updates": "1000"}
-    assert "--pixels" in stitched.command
-    assert stitched.describe()["pixels"]
-    # Rows of states from before there were images are still what is asked for.
-    assert "pixels" not in TINY.describe()
-    with pytest.raises(MerlinError, match="--pixels: FetchPush has no images"):
-        Choice(pixels=True, tasks=("FetchPush",))
-    with pytest.raises(MerlinError, match="--pixels: the grid timing has none"):
-        make_grid("timing", Choice(pixels=True))
-
-
-def test_a_cell_from_images(tmp_path):
-    cell = replace(TINY, pixels=True, updates=2, eval_every=2, eval_episodes=2, final_episodes=2)
-    board = run_bench("one", [cell], tmp_path, command="merlin bench one --pixels", workers=1)
-    row = board.rows[cell.name]
-    assert (row["status"], row["pixels"], row["error"]) == ("done", True, None)
-    assert row["data"]["name"] == "PointReach random, 20 episodes of images"
-    (found,) = report_rows.read([tmp_path])
-    assert found.method == "merlin (hidden=16)"
-
-
-def test_the_ablations_are_those_of_the_paper():
-    choice = Choice(tasks=("PointRooms",), variants=("expert",))
-    ratios = [dict(cell.settings)["hindsight_ratio"] for cell in make_grid("hindsight", choice)]
-    assert ratios == ["0", "0.2", "0.5", "0.8", "1"]
-    told, deaf = make_grid("horizon", choice)
-    assert told.horizons == (1, 5, 10, 20, 50)
-    assert told.settings == ()
-    assert (deaf.horizons, deaf.settings) == ((), (("horizon", "none"),))
-
-
-def test_the_command_of_a_cell_trains_its_policy(call, tmp_path):
-    """Run by itself, in a process with as many cores, it is the same to the byte."""
-    board = run_bench("one", [TINY], tmp_path / "bench", command="none")
-    row = board.rows[TINY.name]
-    words = row["command"].replace("RUN", str(tmp_path / "alone")).split()
-    assert words[:2] == ["NPROC=1", "merlin"]
-    program = "import sys; from merlin.cli import main; main(sys.argv[1:])"
-    subprocess.run(
-        [sys.executable, "-c", program, *words[2:]],
-        env={**os.environ, "NPROC": "1"},
-        check=True,
-        capture_output=True,
-    )
-    policies = [
-        folder / "seed-0" / "policy.safetensors"
-        for folder in (tmp_path / "alone", board.place(TINY) / "run")
-    ]
-    assert policies[0].read_bytes() == policies[1].read_bytes()
-    result = json.loads((tmp_path / "alone" / "result.json").read_text())
-    assert result["final"]["return"]["mean"] == pytest.approx(row["final"]["return"], abs=1e-4)
-    assert row["best"]["step"] in (10, 20)
-    assert [look["step"] for look in row["curve"]] == [10, 20]
-
-
-# Running
 
 
 def test_rows_tell_all_that_a_report_needs(tmp_path):
@@ -372,6 +240,40 @@ def test_one_engine_collects_for_several_tasks():
             assert data.fingerprint() == collect(task, "random", episodes=4).fingerprint()
 
 
+def test_the_command_of_a_cell_trains_its_policy(call, tmp_path):
+    """Run by itself, in a process with as many cores, it is the same to the byte."""
+    board = run_bench("one", [TINY], tmp_path / "bench", command="none")
+    row = board.rows[TINY.name]
+    words = row["command"].replace("RUN", str(tmp_path / "alone")).split()
+    assert words[:2] == ["NPROC=1", "merlin"]
+    program = "import sys; from merlin.cli import main; main(sys.argv[1:])"
+    subprocess.run(
+        [sys.executable, "-c", program, *words[2:]],
+        env={**os.environ, "NPROC": "1"},
+        check=True,
+        capture_output=True,
+    )
+    policies = [
+        folder / "seed-0" / "policy.safetensors"
+        for folder in (tmp_path / "alone", board.place(TINY) / "run")
+    ]
+    assert policies[0].read_bytes() == policies[1].read_bytes()
+    result = json.loads((tmp_path / "alone" / "result.json").read_text())
+    assert result["final"]["return"]["mean"] == pytest.approx(row["final"]["return"], abs=1e-4)
+    assert row["best"]["step"] in (10, 20)
+    assert [look["step"] for look in row["curve"]] == [10, 20]
+
+
+def test_a_cell_from_images(tmp_path):
+    cell = replace(TINY, pixels=True, updates=2, eval_every=2, eval_episodes=2, final_episodes=2)
+    board = run_bench("one", [cell], tmp_path, command="merlin bench one --pixels", workers=1)
+    row = board.rows[cell.name]
+    assert (row["status"], row["pixels"], row["error"]) == ("done", True, None)
+    assert row["data"]["name"] == "PointReach random, 20 episodes of images"
+    (found,) = report_rows.read([tmp_path])
+    assert found.method == "merlin (hidden=16)"
+
+
 # The command
 
 
@@ -384,36 +286,6 @@ def test_dry_run_says_what_would_run_and_for_how_long(call):
     assert (len(found["cells"]), found["missing"]) == (8, 8)
     longer = json.loads(call(*words, "--seeds", 4, "--dry-run", "--json").out)
     assert longer["seconds"] > 1.5 * found["seconds"]
-
-
-def test_estimates_learn_from_rows():
-    cell = replace(TINY, settings=(), updates=100_000)
-    row = {
-        "status": "done",
-        "algo": "merlin",
-        "preset": None,
-        "asked": {"timed": False},
-        "timing": {"update_ms": 50.0},
-    }
-    assert Speeds([row]).seconds(cell) > 5_000 > Speeds().seconds(cell)
-    # What images cost is not taken from states, nor the other way round.
-    seeing = replace(cell, pixels=True)
-    assert Speeds([row]).seconds(seeing) == Speeds().seconds(seeing) > Speeds().seconds(cell)
-    from_images = {**row, "pixels": True}
-    assert Speeds([from_images]).seconds(cell) == Speeds().seconds(cell)
-    assert Speeds([from_images]).seconds(seeing) < Speeds().seconds(seeing)
-    # Two at a time, but the longest alone cannot be shared out.
-    cells = [cell, replace(cell, updates=10)]
-    assert total_seconds(cells, Speeds(), 2) == Speeds().seconds(cell)
-    assert total_seconds([cell] * 4, Speeds(), 2) == pytest.approx(2 * Speeds().seconds(cell))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(3, "3 s"), (100, "2 min"), (7200, "2.0 h"), (1e6, "11.6 days")],
-)
-def test_durations_in_words(seconds, words):
-    assert in_words(seconds) == words
 
 
 @pytest.mark.parametrize(

@@ -147,19 +147,15 @@ def test_an_action_is_not_overwritten_by_the_next(tmp_path, rng):
     np.testing.assert_array_equal(again, kept)
 
 
-def test_importing_the_runtime_is_quick_and_light():
+def test_importing_the_runtime_is_light():
+    # How long it takes is in benchmarks/runtime.py; here, that nothing heavy comes with it.
     program = (
-        "import sys, time; begin = time.process_time(); import merlin.runtime\n"
-        "print(time.process_time() - begin, *sys.modules)"
+        "import sys, numpy; before = set(sys.modules); import merlin.runtime\n"
+        "print(*sorted(name.split('.')[0] for name in set(sys.modules) - before))"
     )
-    seconds = []
-    for _ in range(5):
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-        taken, *loaded = done.stdout.decode().split()
-        assert not {"jax", "equinox", "gymnasium", "matplotlib", "optax"} & set(loaded)
-        seconds.append(float(taken))
-    # Processor time: what else runs on the machine does not count.
-    assert min(seconds) < 0.2
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    brought = set(done.stdout.decode().split()) - set(sys.stdlib_module_names)
+    assert brought == {"merlin", "safetensors"}
 
 
 def test_a_run_plays_in_gymnasium_with_the_runtime(run_folder):

@@ -1,7 +1,6 @@
 """Writing files so that a reader never sees half of one."""
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -52,19 +51,6 @@ def check_free(target: Path, overwrite: bool = False) -> None:
     """Refuse to write over what is already there, before any work is done."""
     if target.exists() and not overwrite:
         raise MerlinError(f"{target}: already exists; choose another --out or pass --overwrite.")
-
-
-@contextlib.contextmanager
-def held(folder: Path) -> Iterator[bool]:
-    """Whether this process alone holds a folder within the block; whoever dies lets go of it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
 
 
 @contextlib.contextmanager

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from merlin.augment import AUGMENTATIONS, Augmentation
+from merlin.data import Dataset
 from merlin.errors import MerlinError
+from merlin.latents import needs_latents
 from merlin.learners.base import LEARNERS, Learner, build, instead
+from merlin.tasks.registry import IMAGE_VALUES
 
 PAIRS: dict[str, tuple[str, str]] = {
     "merlin-p": ("merlin", "reverse-model"),
@@ -36,15 +39,17 @@ def method_names() -> list[str]:
 
 def preset_names(name: str) -> set[str]:
     """The presets that a method's learner or its augmentation has."""
-    learner, added = split_name(name)
-    kinds = [LEARNERS[learner], *([AUGMENTATIONS[added][0]] if added else [])]
-    return {preset for kind in kinds for preset in getattr(kind, "presets", {})}
+    return {preset for kind in _kinds(name) for preset in getattr(kind, "presets", {})}
 
 
 def field_names(name: str) -> set[str]:
-    """All that a method lets its user set."""
+    """The fields that a method's learner or its augmentation has."""
+    return {field for kind in _kinds(name) for field in _fields(kind)}
+
+
+def _kinds(name: str) -> list[type]:
     learner, added = split_name(name)
-    return _fields(LEARNERS[learner]) | (_fields(AUGMENTATIONS[added][0]) if added else set())
+    return [LEARNERS[learner], *([AUGMENTATIONS[added][0]] if added else [])]
 
 
 def split_name(name: str) -> tuple[str, str | None]:
@@ -103,6 +108,12 @@ def configure(
         for kind, fields in ((learner, own), (augmentation, added))
     )
     return Method(one, dataclasses.replace(other, **fixed))
+
+
+def image_values(method: Method, data: Dataset, *, encoded: bool = False) -> Mapping[str, Any]:
+    """What is changed for images, if the learner sees them itself rather than latents."""
+    latents = encoded or needs_latents(method.learner, method.augmentation)
+    return IMAGE_VALUES if data.has_images and not latents else {}
 
 
 def method_name(learner: Learner, augmentation: Augmentation | None = None) -> str:

@@ -4,12 +4,15 @@ bench.json               the grids, the cells that each asks for, the commands t
 rows.jsonl               one line per grid and finished or failed cell: all that a report needs
 cells/NAME/row.json      the row of one cell, written when it is done
 cells/NAME/run/          its run folder, from which a killed cell goes on
+cells/NAME/.lock         held by whoever runs it
 
 The first two are small text and worth keeping; cells may be deleted when policies are not needed.
 """
 
+import contextlib
+import fcntl
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +106,19 @@ class Board:
             if name in self.rows
         ]
         write_bytes(self.folder / "rows.jsonl", "".join(f"{line}\n" for line in lines).encode())
+
+
+@contextlib.contextmanager
+def held(place: Path) -> Iterator[bool]:
+    """Whether this process alone has a cell within the block; whoever dies lets go of it."""
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / ".lock").open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:

@@ -11,18 +11,18 @@ import jax
 import numpy as np
 
 import merlin
+from merlin.bench.board import held
 from merlin.bench.grids import Cell
 from merlin.bench.machine import machine
 from merlin.data import Dataset, load
 from merlin.data.relabel import make_spec
 from merlin.evaluation import Evaluation, evaluate
-from merlin.files import held, read_json, write_json
-from merlin.latents import needs_latents
+from merlin.files import read_json, write_json
 from merlin.learners import Policy
 from merlin.loop import compiled_chunk
-from merlin.methods import Method, configure
+from merlin.methods import Method, configure, image_values
 from merlin.tasks.batch import make_batch
-from merlin.tasks.registry import IMAGE_VALUES, find
+from merlin.tasks.registry import find
 from merlin.tasks.workers import Failure
 from merlin.training import train
 
@@ -44,7 +44,7 @@ def run_cell(
         row = read_json(path, "a row of results") if path.exists() else {}
         if row.get("status") != "done":
             row = _run(cell, folder, data)
-            write_json(path, row)
+            write_json(path, row)  # while it is held: whoever has it next finds it done
         return row
 
 
@@ -54,10 +54,9 @@ def _run(cell: Cell, folder: Path, data: Path | Dataset) -> dict[str, Any]:
     task = find(cell.task)
     tuned = task.tuned.get(cell.variant)
     values = tuned.values() if tuned else {}
-    method = configure(cell.algo, dict(cell.settings), values, cell.preset)
-    if dataset.has_images and not needs_latents(method.learner, method.augmentation):
-        values = {**values, **IMAGE_VALUES}
-        method = configure(cell.algo, dict(cell.settings), values, cell.preset)
+    settings = dict(cell.settings)
+    values |= image_values(configure(cell.algo, settings, preset=cell.preset), dataset)
+    method = configure(cell.algo, settings, values, cell.preset)
     measure = _time if cell.timed else _score
     found = measure(cell, method, dataset, folder)
     return {

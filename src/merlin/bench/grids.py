@@ -99,8 +99,10 @@ class Choice:
     pixels: bool = False
 
     def __post_init__(self) -> None:
-        for task in self.tasks or ():
-            _ = find(task).from_pixels() if self.pixels else find(task)
+        for name in self.tasks or ():
+            task = find(name)
+            if self.pixels:
+                task.from_pixels()  # says so if it has no images
         for variant in self.variants or ():
             if variant not in VARIANTS:
                 raise MerlinError(f"--variants: {variant!r} is not {' or '.join(VARIANTS)}.")

@@ -62,28 +62,20 @@ def _run(
     grace = 0.0  # whatever stops us: checkpoints are there, nobody waits for the rest
     try:
         data = _gather(cells, engine, quiet)
-        left = list(cells)
-        while left:
-            jobs = [
-                (
-                    cell,
-                    board.place(cell).absolute(),
-                    data[_data_of(cell)],
-                )
-                for cell in left
-            ]
+        jobs = [(cell, board.place(cell).absolute(), data[_data_of(cell)]) for cell in cells]
+        while jobs:
             elsewhere = []
             for index, outcome in engine.outcomes(run_cell, jobs):
-                cell = left[index]
+                cell = jobs[index][0]
                 if outcome is None:
-                    elsewhere.append(cell)
+                    elsewhere.append(jobs[index])
                     continue
                 row = failed_row(cell, outcome) if isinstance(outcome, Failure) else outcome
                 board.add(cell, row)
                 done += 1
                 bar.update(done, _in_words(row), force=True)
-            left = elsewhere
-            if left:
+            jobs = elsewhere
+            if jobs:
                 time.sleep(WAIT)
         grace = 5.0
     finally:

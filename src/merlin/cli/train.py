@@ -10,7 +10,7 @@ import tyro
 
 from merlin.cli.show import console, scores
 from merlin.errors import MerlinError
-from merlin.tasks.registry import IMAGE_VALUES, TASKS, VARIANTS, find
+from merlin.tasks.registry import TASKS, VARIANTS, find
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,7 @@ class Train:
 
     def _train(self, out: Path) -> Any:
         from merlin.data.formats import with_task
-        from merlin.latents import needs_latents
-        from merlin.methods import configure
+        from merlin.methods import configure, image_values
         from merlin.training import refuse_finished, train
 
         refuse_finished(out, self.resume)
@@ -149,8 +148,7 @@ class Train:
                 f"the data has no {lacks} goals: training with hindsight_ratio=1", file=sys.stderr
             )
         values = tuned.values() if tuned else {}
-        seen = latents is None and not needs_latents(method.learner, method.augmentation)
-        values |= IMAGE_VALUES if data.has_images and seen else {}
+        values |= image_values(method, data, encoded=latents is not None)
         method = configure(self.algo, settings, values, **how)
         return train(
             method.learner,

@@ -1,0 +1,18 @@
+"""The smallest cell that a benchmark can run."""
+
+from merlin.bench.grids import Cell
+
+SMALL = (("hidden", "16"), ("batch_size", "32"))
+TINY = Cell(
+    grid="paper",
+    task="PointReach",
+    variant="random",
+    algo="merlin",
+    seed=0,
+    updates=20,
+    settings=SMALL,
+    episodes=20,
+    eval_every=10,
+    eval_episodes=5,
+    final_episodes=10,
+)
