@@ -14,6 +14,8 @@ _SCRATCH = tempfile.mkdtemp(prefix="merlin-tests-")
 atexit.register(shutil.rmtree, _SCRATCH, ignore_errors=True)
 os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{_SCRATCH}/compiled"
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+# Compiled with little optimisation: few tests run long enough to earn back the time of more.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 os.environ["MERLIN_DATA"] = f"{_SCRATCH}/data"
 
 import jaxtyping
