@@ -2,9 +2,9 @@
 
     python results/update.py
 
-Writes the report of results/state, and the parts of README.md, docs/results.md and the pages of
-methods that are between markers. Nothing there is written by hand, and a test fails when a page is
-out of date.
+Writes the reports of results/state and results/pixels, and the parts of README.md, docs/results.md,
+docs/pixels.md and the pages of methods that are between markers. Nothing there is written by hand,
+and a test fails when a page is out of date.
 """
 
 import shutil
@@ -17,6 +17,7 @@ from merlin.report.write import write_report
 
 ROOT = Path(__file__).parents[1]
 STATE = ROOT / "results" / "state"
+PIXELS = ROOT / "results" / "pixels"
 FIGURES = ROOT / "docs" / "images" / "results"
 
 
@@ -36,6 +37,7 @@ def pages() -> dict[Path, str]:
     blocks = {
         ROOT / "README.md": block,
         ROOT / "docs" / "results.md": f"{block}\n{drawn}",
+        ROOT / "docs" / "pixels.md": headline(build(rows.read([PIXELS]))),
     }
     for method in METHODS:
         own = [row for row in known if row.algo == method and not row.settings]
@@ -45,7 +47,8 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> None:
-    write_report([STATE], STATE)
+    for folder in (STATE, PIXELS):
+        write_report([folder], folder)
     shutil.rmtree(FIGURES, ignore_errors=True)
     shutil.copytree(STATE / "figures", FIGURES)
     for path, text in pages().items():

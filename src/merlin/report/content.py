@@ -69,12 +69,14 @@ def build(everything: Sequence[Row]) -> Report:
     sections.append(_failures(everything))
     sections.append(Section("provenance", "Provenance", tuple(provenance(everything, counted))))
     found = tuple(section for section in sections if section)
-    headline = (t for s in found for t in s.blocks if isinstance(t, Table))
+    headline = [t for s in found for t in s.blocks if isinstance(t, Table)]
+    states = any(r.grid == main and not r.pixels for r in scored)
+    shown = f"{main}-{'states' if states else 'pixels'}"
     return Report(
         title=_title(counted),
         facts=tuple(_facts(everything, counted)),
         sections=found,
-        main=tuple(t for t in headline if t.key.startswith(f"{main}-states")),
+        main=tuple(t for t in headline if t.key.startswith(shown)),
     )
 
 
