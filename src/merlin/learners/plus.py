@@ -15,9 +15,10 @@ narrow a component counts as is bounded, because clipped actions pile up at the 
 That action is the first proposal. The second is the same for a horizon of one step, the others are
 drawn from the mixture, and each is judged (see `judge`): a forward model walks on from it for a few
 steps, with the policy's own actions, and a temporal distance says how far from the goal the walk
-is, on average over its steps, of which the later count more. What the judge says is weighed against how far it errs: another action is thought to be some
-steps worse than the first, give or take one, and the judge's word moves that opinion the less, the
-larger its error. So the best proposal is taken if
+is, on average over its steps, of which the later count more. What the judge says is weighed against
+how far it errs: another action is thought to be some steps worse than the first, give or take one,
+and the judge's word moves that opinion the less, the larger its error. So the best proposal is
+taken if
 
     steps(first) - steps(best)  >  caution * error^2.
 
