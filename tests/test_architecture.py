@@ -55,6 +55,8 @@ LAYERS = [
     "merlin.toys",
     "merlin.bench",
     "merlin.report",
+    "merlin.graph",
+    "merlin.mixture_graph",
     "merlin.export",
     "merlin.play",
     "merlin.cli",

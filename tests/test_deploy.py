@@ -16,7 +16,7 @@ import safetensors.numpy
 
 import merlin
 import merlin.runtime
-from merlin import export
+from merlin import export, graph
 from merlin.learners import GCSL, LEARNERS, Merlin, MerlinPlus
 from merlin.learners.merlin import GaussianPolicy
 from merlin.learners.plus import MixturePolicy
@@ -101,11 +101,31 @@ def test_merlin_plus_acts_without_jax(task, tmp_path, rng):
     check_judged(tmp_path / "policy.safetensors", policy, rng)
 
 
-def test_merlin_plus_is_no_graph_yet(tmp_path, rng):
-    run = write_run(tmp_path / "run", merlin.TASKS["PointReach"], MerlinPlus(), rng)
-    with pytest.raises(merlin.MerlinError, match="draws and judges its actions"):
-        export.export(run, tmp_path / "policy.onnx")
-    assert not (tmp_path / "policy.onnx").exists()
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"components": 1, "candidates": 1}, {"candidates": 0}],
+    ids=["judged", "nothing drawn", "not judged"],
+)
+def test_merlin_plus_is_a_graph(settings, tmp_path, rng):
+    learner = MerlinPlus(hidden=(32,), caution=0.0, **settings)
+    run = write_run(tmp_path / "run", merlin.TASKS["FetchPush"], learner, rng)
+    said = export.export(run, tmp_path / "policy.onnx")
+    assert said["largest_difference"] < 1e-4
+    assert said["outputs"] == ["action"]
+    content, policy = (tmp_path / "policy.onnx").read_bytes(), merlin.load_run(run).policy
+    model = session(content)
+    observations, goals, _ = inputs(policy, rng, 50)
+    rows, horizons = {"observation": observations, "goal": goals}, np.full(50, 5.0, np.float32)
+    (found,) = model.run(None, rows)
+    (alone,) = model.run(None, rows | {"horizon": horizons})
+    act = jax.jit(jax.vmap(lambda *row: policy(*row)))
+    np.testing.assert_allclose(alone, act(observations, goals, horizons), atol=1e-4)
+    changed = (np.abs(found - alone).max(axis=1) > 1e-3).sum()
+    assert changed > 5 if learner.candidates else changed == 0
+    other = jax.tree.map(lambda leaf: leaf + 0.1, policy)
+    weights = merlin.runtime.read(run / "seed-0" / "policy.safetensors")
+    with pytest.raises(merlin.MerlinError, match="differs from the JAX policy"):
+        export.verify(content, weights, other)
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
@@ -192,7 +212,7 @@ def test_export_writes_what_it_says(run_folder, tmp_path, call):
 
 
 def test_an_export_that_does_not_agree_is_not_written(run_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(export, "CLIP", 1.0)
+    monkeypatch.setattr(graph, "CLIP", 1.0)
     with pytest.raises(merlin.MerlinError, match="nothing was written"):
         export.export(run_folder, tmp_path / "policy.onnx")
     assert not list(tmp_path.glob("*.onnx"))

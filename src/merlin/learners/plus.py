@@ -100,10 +100,7 @@ class MixturePolicy(GoalPolicy):
         return self.with_noise(action, std, self.temperature, key)
 
     def chances(self, key: PRNGKeyArray | None) -> Chances:
-        """What to draw actions by; without a key the same numbers at every call."""
-        drawn = max(self.candidates - 1, 0)
-        uniform = scatter(jax.random.key(0) if key is None else key, drawn, self.dim + 1)
-        return uniform[:, 0], jax.scipy.special.ndtri(uniform[:, 1:])
+        return chances(key, self.candidates, self.dim)
 
     @property
     def dim(self) -> int:
@@ -131,12 +128,22 @@ class MixturePolicy(GoalPolicy):
         drawn, spread = jax.vmap(draw, (None, 0, 0))(mixture, *chances)
         actions = jnp.concatenate([dense, jax.vmap(self.clip)(drawn)])
         stds = jnp.concatenate([narrow, spread])
-        state, goal = self.observation_normaliser(observation), self.goal_normaliser(goal)
-        steps = jax.vmap(self.steps_along, (None, None, None, 0))(self.judge, state, goal, actions)
+        steps = jax.vmap(self.steps_by_way_of, (None, None, 0))(observation, goal, actions)
         margin = self.caution * self.judge.square_error
         best = jnp.argmin(steps)
         best = jnp.where(steps[best] < steps[0] - margin, best, 0)
         return actions[best], stds[best]
+
+    def steps_by_way_of(
+        self,
+        observation: Float[Array, " observation"],
+        goal: Float[Array, " goal"],
+        action: Float[Array, " action"],
+    ) -> Float[Array, ""]:
+        """Steps to the goal if this action is taken first."""
+        assert self.judge is not None
+        state, goal = self.observation_normaliser(observation), self.goal_normaliser(goal)
+        return self.steps_along(self.judge, state, goal, action)
 
     def steps_along(
         self,
@@ -159,7 +166,7 @@ class MixturePolicy(GoalPolicy):
             state = judge.next_state(state, self.in_units(action))
             walk.append(jnp.concatenate([state, goal]))
         left = jax.vmap(judge.steps, (0, None))(jnp.stack(walk), self.discount)
-        return walk_weights(self.depth) @ left
+        return jnp.dot(walk_weights(self.depth), left)
 
 
 def densest(
@@ -178,6 +185,13 @@ def draw(
     weights, means, stds = mixture
     which = jnp.argmax(jnp.cumsum(jax.nn.softmax(weights)) >= chance)
     return means[which] + stds[which] * noise, stds[which]
+
+
+def chances(key: PRNGKeyArray | None, candidates: int, dim: int) -> Chances:
+    """What to draw actions by; without a key the same numbers at every call."""
+    drawn = max(candidates - 1, 0)
+    uniform = scatter(jax.random.key(0) if key is None else key, drawn, dim + 1)
+    return uniform[:, 0], jax.scipy.special.ndtri(uniform[:, 1:])
 
 
 def scatter(key: PRNGKeyArray, rows: int, columns: int) -> Float[Array, "rows columns"]:

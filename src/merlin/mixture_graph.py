@@ -1,0 +1,169 @@
+"""Merlin-plus as a part of an ONNX graph: a mixture of Gaussians, and a judge of what it proposes.
+
+The same arithmetic as in `foresight`, on arrays (batch, proposals, ...). A graph draws nothing: its
+proposals come from the numbers that a policy without a key takes.
+"""
+
+import math
+
+import numpy as np
+
+from merlin.foresight import MIN_STD, NARROW, Foresight, bin_horizons, walk_weights
+from merlin.graph import Graph, Value, embed, network, require
+from merlin.learners.plus import chances
+from merlin.weights import HORIZON_DIM, Weights, frequencies
+
+JUDGED = 0.0
+"""The horizon that stands for none: proposals are judged."""
+
+Mixture = tuple[str, str, str]
+"""Weights (batch, proposals, components), means and deviations, with actions behind them."""
+
+
+def act(graph: Graph, state: Value, goal: Value, weights: Weights) -> None:
+    """From standardised rows to the action; the graph's horizon is an input with a default."""
+    assert weights.horizon is not None
+    judged = weights.foresight is not None
+    own = np.array([weights.horizon], np.float32)
+    default = np.array([JUDGED], np.float32) if judged else own
+    told = graph.constant("horizon", default)
+    if judged:
+        unasked = graph.add("Equal", told, graph.constant("judged", np.float32(JUDGED)))
+        told = graph.add("Where", unasked, graph.constant("own_horizon", own), told)
+    state, goal = (_expand(graph, value) for value in (state, goal))
+    horizon = _expand(graph, embed(graph, told, weights.max_period))
+    mixture = _mixture(graph, [state, goal, horizon], weights)
+    action = _densest(graph, mixture, weights)
+    if weights.foresight is not None:
+        straight = _mixture(graph, [state, goal, _embedded(graph, "straight", 1, weights)], weights)
+        parts = [action, _densest(graph, straight, weights), *_drawn(graph, mixture, weights)]
+        proposals = graph.add("Concat", *parts, axis=1)
+        steps = _steps(graph, state, goal, proposals, weights, weights.foresight)
+        action = _best(graph, proposals, steps, unasked, weights.foresight)
+    graph.add("Squeeze", action, _axis(graph, 1), output="action")
+
+
+def _mixture(graph: Graph, parts: list[Value], weights: Weights) -> Mixture:
+    """The network's outputs, taken apart; means are actions within their bounds."""
+    components, dim = weights.components, len(weights.action_scale)
+    size = components * dim
+    outputs = network(graph, parts, weights.layers).name
+    shape = graph.constant("by_component", np.array([0, 0, components, dim]))
+    unit = graph.add("Tanh", graph.add("Reshape", _columns(graph, outputs, 0, size), shape))
+    scaled = graph.add("Mul", unit, graph.constant("action_scale", weights.action_scale))
+    means = graph.add("Add", scaled, graph.constant("action_centre", weights.action_centre))
+    raw = graph.add("Reshape", _columns(graph, outputs, size, 2 * size), shape)
+    least = graph.constant("least_std", np.float32(MIN_STD))
+    stds = graph.add("Add", graph.add("Softplus", raw), least)
+    if components == 1:  # its network gives no weights
+        zero = graph.constant("no_weight", np.float32(0.0))
+        return graph.add("Mul", _columns(graph, outputs, 0, 1), zero), means, stds
+    return _columns(graph, outputs, 2 * size, 2 * size + components), means, stds
+
+
+def _densest(graph: Graph, mixture: Mixture, weights: Weights) -> str:
+    """The mean of the component with the highest weight per volume."""
+    logits, means, stds = mixture
+    narrow = graph.constant("narrow", (NARROW * weights.action_scale).astype(np.float32))
+    width = graph.add("Log", graph.add("Max", stds, narrow))
+    volume = graph.add("ReduceSum", width, _axis(graph, -1), keepdims=0)
+    best = graph.add("ArgMax", graph.add("Sub", logits, volume), axis=-1, keepdims=0)
+    chosen = graph.add("Unsqueeze", _one_hot(graph, best, weights.components), _axis(graph, -1))
+    return graph.add("ReduceSum", graph.add("Mul", chosen, means), _axis(graph, 2), keepdims=0)
+
+
+def _drawn(graph: Graph, mixture: Mixture, weights: Weights) -> list[str]:
+    """Actions from the mixture, if any are to be drawn."""
+    foresight, dim = weights.foresight, len(weights.action_scale)
+    assert foresight is not None
+    chance, noise = (np.asarray(part) for part in chances(None, foresight.candidates, dim))
+    if not len(chance):
+        return []
+    logits, means, stds = mixture
+    share = graph.add("Softmax", logits, axis=-1)
+    below = graph.add("CumSum", share, graph.constant("components_axis", np.array(2)))
+    reached = graph.add("GreaterOrEqual", below, graph.constant("chance", chance[None, :, None]))
+    first = graph.add("Cast", reached, to=require("onnx").TensorProto.INT32)
+    which = graph.add("ArgMax", first, axis=-1, keepdims=0)
+    chosen = _one_hot(graph, which, weights.components)
+    mean, std = (
+        graph.add("MatMul", chosen, graph.add("Squeeze", part, _axis(graph, 1)))
+        for part in (means, stds)
+    )
+    drawn = graph.add(
+        "Add", mean, graph.add("Mul", std, graph.constant("luck", noise[None].astype(np.float32)))
+    )
+    low, high = (weights.action_centre + sign * weights.action_scale for sign in (-1, 1))
+    least = graph.add("Max", drawn, graph.constant("action_low", low))
+    return [graph.add("Min", least, graph.constant("action_high", high))]
+
+
+def _steps(
+    graph: Graph, state: Value, goal: Value, action: str, weights: Weights, foresight: Foresight
+) -> str:
+    """How far from the goal the walks are that begin with each action: (batch, proposals)."""
+    free = weights.action_scale > 0
+    scale = np.where(free, 1.0 / np.where(free, weights.action_scale, 1.0), 0.0).astype(np.float32)
+    own = _embedded(graph, "own", weights.horizon or 0, weights)
+    total = ""
+    for walked, weight in enumerate(walk_weights(foresight.depth)):
+        if walked:
+            action = _densest(graph, _mixture(graph, [state, goal, own], weights), weights)
+        centred = graph.add("Sub", action, graph.constant("action_centre", weights.action_centre))
+        unit = graph.add("Mul", centred, graph.constant("to_units", scale))
+        parts = [state, Value(unit, len(scale))]
+        change = network(graph, parts, foresight.model, prefix="model_").name
+        state = Value(graph.add("Add", state.name, change), state.width)
+        left = _distance(graph, state, goal, foresight)
+        counted = graph.add("Mul", left, graph.constant(f"walk_weight_{walked}", weight))
+        total = graph.add("Add", total, counted) if total else counted
+    return total
+
+
+def _distance(graph: Graph, state: Value, goal: Value, foresight: Foresight) -> str:
+    scores = network(graph, [state, goal], foresight.distance, prefix="distance_")
+    bins, rate = scores.width - 1, math.log(foresight.discount)
+    weight = graph.constant("discounts", rate * bin_horizons(bins, foresight.width))
+    soon = graph.add("Add", _columns(graph, scores.name, 0, bins), weight)
+    visits = graph.add("ReduceLogSumExp", soon, axes=[-1], keepdims=0)
+    other = _columns(graph, scores.name, bins, bins + 1)
+    odds = graph.add("Sub", visits, graph.add("Squeeze", other, _axis(graph, -1)))
+    return graph.add("Mul", odds, graph.constant("steps_per_odds", np.float32(1.0 / rate)))
+
+
+def _best(graph: Graph, proposals: str, steps: str, unasked: str, foresight: Foresight) -> str:
+    """The proposal with the fewest steps, if that is fewer by the margin, or else the first."""
+    margin = graph.constant("margin", np.float32(foresight.caution * foresight.square_error))
+    best = graph.add("ArgMin", steps, axis=1, keepdims=1)
+    least = graph.add("ReduceMin", steps, axes=[1], keepdims=1)
+    better = graph.add("Less", least, graph.add("Sub", _columns(graph, steps, 0, 1), margin))
+    taken = graph.add("And", better, graph.add("Unsqueeze", unasked, _axis(graph, 1)))
+    index = graph.add("Where", taken, best, graph.constant("first", np.array(0)))
+    return graph.add("MatMul", _one_hot(graph, index, foresight.candidates + 1), proposals)
+
+
+def _expand(graph: Graph, value: Value) -> Value:
+    """Rows as the only proposal of each."""
+    return Value(graph.add("Unsqueeze", value.name, _axis(graph, 1)), value.width)
+
+
+def _embedded(graph: Graph, name: str, horizon: float, weights: Weights) -> Value:
+    """A horizon that is always the same."""
+    angles = np.float32(horizon) * frequencies(weights.max_period)
+    both = np.concatenate([np.cos(angles), np.sin(angles)])
+    return Value(graph.constant(f"embedding_{name}", both[None, None]), HORIZON_DIM)
+
+
+def _columns(graph: Graph, value: str, start: int, stop: int) -> str:
+    begin, end = (graph.constant(f"at_{n}", np.array([n])) for n in (start, stop))
+    return graph.add("Slice", value, begin, end, _axis(graph, -1))
+
+
+def _axis(graph: Graph, axis: int) -> str:
+    return graph.constant(f"axis_{axis}".replace("-", "last_"), np.array([axis]))
+
+
+def _one_hot(graph: Graph, indices: str, depth: int) -> str:
+    size = graph.constant(f"depth_{depth}", np.array([depth]))
+    values = graph.constant("off_and_on", np.array([0.0, 1.0], np.float32))
+    return graph.add("OneHot", indices, size, values, axis=-1)
