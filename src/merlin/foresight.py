@@ -34,12 +34,6 @@ def bin_horizons(bins: int, width: int) -> np.ndarray:
     return np.arange(bins, dtype=np.float32) * width + (width + 1) / 2
 
 
-def walk_weights(depth: int) -> np.ndarray:
-    """How much the distance after each step of a walk counts: the later the more."""
-    ramp = np.arange(1, depth + 1, dtype=np.float32)
-    return ramp / ramp.sum()
-
-
 @dataclass(frozen=True)
 class Foresight:
     """What judges proposals: see `learners.judge`."""

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from merlin.foresight import MIN_STD, NARROW, Foresight, bin_horizons, walk_weights
+from merlin.foresight import MIN_STD, NARROW, Foresight, bin_horizons
 from merlin.graph import Graph, Value, embed, network, require
 from merlin.learners.plus import chances
 from merlin.weights import HORIZON_DIM, Weights, frequencies
@@ -101,12 +101,12 @@ def _drawn(graph: Graph, mixture: Mixture, weights: Weights) -> list[str]:
 def _steps(
     graph: Graph, state: Value, goal: Value, action: str, weights: Weights, foresight: Foresight
 ) -> str:
-    """How far from the goal the walks are that begin with each action: (batch, proposals)."""
+    """How near to the goal the walks come that begin with each action: (batch, proposals)."""
     free = weights.action_scale > 0
     scale = np.where(free, 1.0 / np.where(free, weights.action_scale, 1.0), 0.0).astype(np.float32)
     own = _embedded(graph, "own", weights.horizon or 0, weights)
-    total = ""
-    for walked, weight in enumerate(walk_weights(foresight.depth)):
+    walk = []
+    for walked in range(foresight.depth):
         if walked:
             action = _densest(graph, _mixture(graph, [state, goal, own], weights), weights)
         centred = graph.add("Sub", action, graph.constant("action_centre", weights.action_centre))
@@ -115,9 +115,9 @@ def _steps(
         change = network(graph, parts, foresight.model, prefix="model_").name
         state = Value(graph.add("Add", state.name, change), state.width)
         left = _distance(graph, state, goal, foresight)
-        counted = graph.add("Mul", left, graph.constant(f"walk_weight_{walked}", weight))
-        total = graph.add("Add", total, counted) if total else counted
-    return total
+        done = graph.constant(f"walked_{walked}", np.float32(walked))
+        walk.append(graph.add("Add", left, done))
+    return graph.add("Min", *walk)
 
 
 def _distance(graph: Graph, state: Value, goal: Value, foresight: Foresight) -> str:

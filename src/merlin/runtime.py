@@ -15,15 +15,7 @@ import numpy as np
 from merlin.errors import MerlinError
 from merlin.eye import Eye, Layer
 from merlin.folders import policy_file
-from merlin.foresight import (
-    Foresight,
-    Mixture,
-    densest,
-    drawn,
-    forward,
-    mixture_of,
-    walk_weights,
-)
+from merlin.foresight import Foresight, Mixture, densest, drawn, forward, mixture_of
 from merlin.weights import Weights, frequencies, read
 
 
@@ -184,15 +176,16 @@ class MixturePolicy(Policy):
     def _best(self, foresight: Foresight, x: np.ndarray, units: np.ndarray) -> np.ndarray:
         """The proposal to take, of which the first is the one to be better than."""
         states, goals = np.split(np.repeat(x[None], len(units), 0), [self._sizes[0]], axis=1)
-        steps, acting = np.zeros(len(units), np.float32), units
-        for walked, weight in enumerate(walk_weights(foresight.depth)):
+        least, acting = np.full(len(units), np.inf), units
+        for walked in range(foresight.depth):
             if walked:
                 mixture = self._mixture(np.concatenate([states, goals], axis=1), None)
                 acting = densest(mixture, self.weights.action_scale)
             states = foresight.next_states(states, acting)
-            steps += weight * foresight.steps(np.concatenate([states, goals], axis=1))
-        best = int(np.argmin(steps))
-        worth = steps[best] < steps[0] - foresight.caution * foresight.square_error
+            left = foresight.steps(np.concatenate([states, goals], axis=1))
+            least = np.minimum(least, walked + left)
+        best = int(np.argmin(least))
+        worth = least[best] < least[0] - foresight.caution * foresight.square_error
         return units[best : best + 1] if worth else units[:1]
 
     def _mixture(self, rows: np.ndarray, horizon: float | None) -> Mixture:

@@ -15,10 +15,9 @@ narrow a component counts as is bounded, because clipped actions pile up at the 
 That action is the first proposal. The second is the same for a horizon of one step, the others are
 drawn from the mixture, and each is judged (see `judge`): a forward model walks on from it for a few
 steps, with the policy's own actions, and a temporal distance says how far from the goal the walk
-is, on average over its steps, of which the later count more. What the judge says is weighed against
-how far it errs: another action is thought to be some steps worse than the first, give or take one,
-and the judge's word moves that opinion the less, the larger its error. So the best proposal is
-taken if
+comes. What the judge says is weighed against how far it errs: another action is thought to be some
+steps worse than the first, give or take one, and the judge's word moves that opinion the less, the
+larger its error. So the best proposal is taken if
 
     steps(first) - steps(best)  >  caution * error^2.
 
@@ -39,7 +38,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
-from merlin.foresight import NARROW, walk_weights
+from merlin.foresight import NARROW
 from merlin.learners.base import check_horizon, check_settings
 from merlin.learners.judge import Judge, Pairs, judge_loss, with_error
 from merlin.learners.policies import GoalPolicy, make_policy, with_net
@@ -154,9 +153,8 @@ class MixturePolicy(GoalPolicy):
     ) -> Float[Array, ""]:
         """Steps to the goal by way of an action and then the policy's own, as the judge sees it.
 
-        The mean over the walk of the distances left, of which the later count more: the first alone
-        sees no way around a corner, the last alone not which of two walks is there sooner. State
-        and goal are standardised.
+        The least over the walk of the steps walked and the distance left. State and goal are
+        standardised.
         """
         walk, embedding = [], self.embed(None)
         for walked in range(self.depth):
@@ -166,7 +164,7 @@ class MixturePolicy(GoalPolicy):
             state = judge.next_state(state, self.in_units(action))
             walk.append(jnp.concatenate([state, goal]))
         left = jax.vmap(judge.steps, (0, None))(jnp.stack(walk), self.discount)
-        return jnp.dot(walk_weights(self.depth), left)
+        return jnp.min(jnp.arange(self.depth, dtype=jnp.float32) + left)
 
 
 def densest(
@@ -225,8 +223,8 @@ class MerlinPlus:
     components: int = 5  # Gaussians of the mixture
     hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
     horizon: int = 5  # that the mixture is asked for
-    candidates: int = 7  # proposals beside the first; 0: nothing is judged
-    depth: int = 3  # steps that the judge looks ahead
+    candidates: int = 15  # proposals beside the first; 0: nothing is judged
+    depth: int = 2  # steps that the judge looks ahead
     caution: float = 1.0  # steps by which another action is thought worse until it is judged
     discount: float = 0.9  # of the temporal distance
     model_hidden: tuple[int, ...] = (128, 128)
