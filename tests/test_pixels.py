@@ -1,6 +1,9 @@
 """Images: how they are made, read and learned from."""
 
+import os
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -140,6 +143,16 @@ class TestFrames:
         assert len(whole) == 11 * 50
 
 
+def resident_file_bytes() -> int:
+    """How much of the files that are mapped counts as memory of this process."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("the system does not tell")
+    found = re.search(r"RssFile:\s+(\d+) kB", status.read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
 class TestReading:
     def test_rows_of_several_parts(self, images, rng):
         part = rng.integers(0, 256, (5, SIZE, SIZE, 3)).astype(np.uint8)
@@ -147,12 +160,33 @@ class TestReading:
         rows = rng.integers(0, len(both), (3, 7))
         np.testing.assert_array_equal(Images([images.observations, part]).gather(rows), both[rows])
 
-    def test_memory_is_let_go_of_and_read_again(self, images, monkeypatch):
-        monkeypatch.setattr("merlin.data.images.RELEASE_AFTER", 0)
-        reader = Images([images.observations])
-        rows = np.arange(len(images.observations))
-        for _ in range(2):
-            np.testing.assert_array_equal(reader.gather(rows), frames_of(images))
+    def test_rows_of_a_map_are_read_from_its_file(self, tmp_path, rng):
+        frames = rng.integers(0, 256, (20_000, SIZE, SIZE, 3)).astype(np.uint8)
+        np.save(tmp_path / "frames.npy", frames)
+        mapped = np.load(tmp_path / "frames.npy", mmap_mode="r")
+        rows = rng.integers(-len(frames), len(frames), (4, 500))
+        before = resident_file_bytes()
+        np.testing.assert_array_equal(Images([mapped]).gather(rows), frames[rows])
+        some = Selection(mapped, np.arange(0, 20_000, 10))
+        np.testing.assert_array_equal(some[np.array([3, -1])], frames[[30, 19_990]])
+        assert resident_file_bytes() - before < frames.nbytes / 20
+
+    def test_a_row_that_is_not_there(self, images):
+        with pytest.raises(IndexError):
+            Images([images.observations]).gather(np.array([len(images.observations)]))
+
+    @pytest.mark.parametrize("change", ["cut off", "replaced"])
+    def test_a_file_that_was_changed(self, tmp_path, rng, change):
+        path, frames = tmp_path / "frames.npy", np.zeros((50, SIZE, SIZE, 3), np.uint8)
+        np.save(path, frames)
+        images = Images([np.load(path, mmap_mode="r")])
+        if change == "cut off":
+            os.truncate(path, path.stat().st_size // 2)
+        else:
+            np.save(tmp_path / "other.npy", frames)
+            (tmp_path / "other.npy").replace(path)
+        with pytest.raises(MerlinError, match=r"frames.npy: was changed while it was read"):
+            images.gather(np.array([49]))
 
     def test_a_selection_is_rows_not_copied(self, images):
         some = Selection(images.observations, np.array([4, 2, 2]))

@@ -1,29 +1,28 @@
 """Images: too many for memory, so they are made, written and read piece by piece.
 
 `Stream` is an array that is yet to be made, `Selection` some rows of another array in any order;
-a dataset can hold either in place of its observations. `Images` gathers rows for training and does
-not keep what it has read: the pages of a memory map count as memory of the process until they are
-let go of.
+a dataset can hold either in place of its observations. `Images` gathers rows for training. It reads
+those of a memory map from the map's file: to touch a row of the map would bring up to 2 MB around
+it into the memory of the process.
 """
 
 import mmap
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from merlin.errors import MerlinError
 from merlin.types import Moments
 
 Item = TypeVar("Item")
 
 BYTES_AT_ONCE = 1 << 26
-RELEASE_AFTER = 1 << 28
-"""Pages of memory maps are let go of after so many bytes were touched."""
-TOUCHED_PER_ROW = 1 << 16
-"""The system maps a neighbourhood of so many bytes around each page that is touched."""
 MOMENT_ROWS = 1000
 AHEAD = 2
 """So many batches are made ready while one is learned from."""
@@ -75,7 +74,55 @@ class Selection:
         return len(self.rows)
 
     def __getitem__(self, wanted: Any) -> np.ndarray:
-        return np.asarray(self.source[self.rows[wanted]])
+        return reader(self.source)(self.rows[wanted])
+
+
+Reader = Callable[[Int[np.ndarray, " *n"]], np.ndarray]
+"""Numbers of rows to the rows."""
+
+
+def reader(array: Any) -> Reader:
+    """How to read rows of an array in any order."""
+    if isinstance(array, Selection):
+        within = reader(array.source)
+        return lambda rows: within(array.rows[rows])
+    # A view of a map does not say where in the file it begins.
+    whole = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
+    if whole and array.flags.c_contiguous:
+        return FileReader(array)
+    return lambda rows: np.asarray(array[rows])
+
+
+class FileReader:
+    """Reads rows from the file that a memory map is of, as long as it is that file."""
+
+    def __init__(self, mapped: np.memmap):
+        assert mapped.filename is not None
+        self._path, self._first = Path(mapped.filename), mapped.offset
+        self._shape, self._dtype = mapped.shape, mapped.dtype
+        self._file = identity(self._path.stat())
+
+    def __call__(self, rows: Int[np.ndarray, " *n"]) -> np.ndarray:
+        flat = np.ravel(rows)
+        flat = np.where(flat < 0, flat + self._shape[0], flat)
+        if np.any((flat < 0) | (flat >= self._shape[0])):
+            raise IndexError(f"rows beyond the {self._shape[0]} of {self._path}")
+        found = np.empty((len(flat), *self._shape[1:]), self._dtype)
+        size = found[:1].nbytes
+        target = found.reshape(-1).view(np.uint8).data
+        with self._path.open("rb", buffering=0) as file:
+            same = identity(os.fstat(file.fileno())) == self._file
+            for index, row in enumerate(flat.tolist()):
+                file.seek(self._first + row * size)
+                same = same and file.readinto(target[index * size : (index + 1) * size]) == size
+        if not same:
+            raise MerlinError(f"{self._path}: was changed while it was read; load it again.")
+        return found.reshape(*np.shape(rows), *self._shape[1:])
+
+
+def identity(status: os.stat_result) -> tuple[int, int]:
+    """What tells a file from another that has taken its name."""
+    return status.st_dev, status.st_ino
 
 
 def pieces(array: Any, rows_at_once: int | None = None) -> Iterator[tuple[int, np.ndarray]]:
@@ -103,8 +150,7 @@ def release(array: Any) -> None:
 def image_moments(images: Any) -> Moments:
     """The mean image, and one deviation from it for all pixels; of some rows, evenly spaced."""
     rows = np.unique(np.linspace(0, len(images) - 1, MOMENT_ROWS).astype(np.int64))
-    some = np.asarray(images[rows], np.float32)
-    release(images)
+    some = reader(images)(rows).astype(np.float32)
     mean = some.mean(0)
     return Moments(mean, np.sqrt(np.mean((some - mean) ** 2, keepdims=True)).reshape(1))
 
@@ -113,33 +159,27 @@ class Images:
     """Images of one or several datasets, their rows numbered through, for one reader at a time."""
 
     def __init__(self, parts: Sequence[Any]):
-        self._parts = tuple(parts)
+        self._shape = tuple(parts[0].shape[1:])
+        self._readers = [reader(part) for part in parts]
         self._ends = np.cumsum([len(part) for part in parts])
-        self._touched = 0
-        for part in self._parts:
-            mapped = getattr(part, "_mmap", None)
-            if isinstance(mapped, mmap.mmap):
-                mapped.madvise(mmap.MADV_RANDOM)  # to read ahead would be in vain
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self._parts[0].shape[1:])
+        return self._shape
 
     def gather(self, rows: Int[np.ndarray, " *n"]) -> UInt8[np.ndarray, "*n height width channels"]:
         """The images with these numbers."""
+        if len(self._readers) == 1:
+            return self._readers[0](rows)
         flat = rows.reshape(-1)
         found = np.empty((len(flat), *self.shape), np.uint8)
         which = np.searchsorted(self._ends, flat, side="right")
-        for index, part in enumerate(self._parts):
+        first = 0
+        for index, (read, end) in enumerate(zip(self._readers, self._ends, strict=True)):
             own = np.flatnonzero(which == index)
             if len(own):
-                first = self._ends[index] - len(part)
-                found[own] = part[flat[own] - first]
-        self._touched += len(flat) * max(TOUCHED_PER_ROW, found[:1].nbytes)
-        if self._touched > RELEASE_AFTER:
-            for part in self._parts:
-                release(getattr(part, "source", part))
-            self._touched = 0
+                found[own] = read(flat[own] - first)
+            first = end
         return found.reshape(*rows.shape, *self.shape)
 
 
