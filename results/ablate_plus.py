@@ -30,9 +30,9 @@ class Data:
 
     task: str
     variant: str
+    played: int
     episodes: int = 2000
     updates: int = 5000
-    played: int = 200
 
 
 DATA = (
@@ -40,9 +40,9 @@ DATA = (
     Data("PointRooms", "random", played=1000),
     Data("PointReach", "expert", played=1000),
     Data("PointReach", "random", played=1000),
-    Data("Reacher", "expert"),
-    Data("Reacher", "random"),
-    Data("FetchPush", "expert", episodes=10_000, updates=10_000),
+    Data("Reacher", "expert", played=100),
+    Data("Reacher", "random", played=100),
+    Data("FetchPush", "expert", episodes=10_000, updates=10_000, played=100),
 )
 UNJUDGED = {"candidates": 0}
 TRAINED: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
@@ -51,9 +51,10 @@ TRAINED: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
         (
             {},
             UNJUDGED,
-            *({"candidates": number} for number in (1, 7, 31)),
+            *({"candidates": number} for number in (1, 3, 15)),
+            *({"depth": depth} for depth in (1, 2)),
+            *({"caution": caution} for caution in (0.0, 0.5, 2.0)),
             *({"temperature": temperature} for temperature in (0.5, 1.0)),
-            *({"depth": depth} for depth in (1, 3)),
         ),
     ),
     ({"components": 1}, ({}, UNJUDGED)),
@@ -105,6 +106,21 @@ def scores(runs: Path, known: set[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
 
 def read() -> list[dict[str, Any]]:
     return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+
+
+def table() -> str:
+    """The scores as Markdown: one line per way, the first the default."""
+    found: dict[tuple[str, str], dict[Data, str]] = {}
+    data = {(one.task, one.variant): one for one in DATA}
+    for row in read():
+        way = name(row["trained"]), name(row["acted"])
+        score = f"{row['return']:.1f} / {row['success']:.2f}"
+        found.setdefault(way, {})[data[row["task"], row["variant"]]] = score
+    heads = [f"{one.task} {one.variant}" for one in DATA]
+    lines = [["trained with", "acts with", *heads], ["---", "---", *["---:"] * len(heads)]]
+    for way, scored in found.items():
+        lines.append([*(f"`{part}`" for part in way), *(scored.get(one, "") for one in DATA)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> None:

@@ -10,6 +10,8 @@ and a test fails when a page is out of date.
 import shutil
 from pathlib import Path
 
+import ablate_plus
+
 from merlin.report import rows
 from merlin.report.content import build
 from merlin.report.markdown import headline, with_headline
@@ -43,7 +45,22 @@ def pages() -> dict[Path, str]:
         own = [row for row in known if row.algo == method and not row.settings]
         shown = " and ".join(sorted({f"`{row.method}`" for row in own}))
         blocks[ROOT / "docs" / f"{method}.md"] = f"Of {shown}.\n\n{headline(build(own))}"
+    blocks[ROOT / "docs" / "merlin-plus.md"] += f"\n{ablations()}"
     return {path: with_headline(path.read_text(), text) for path, text in blocks.items()}
+
+
+def ablations() -> str:
+    """One setting of Merlin-plus changed at a time, if any of that was measured."""
+    if not ablate_plus.read():
+        return ""
+    played = ", ".join(f"{one.task} {one.variant} {one.played:,}" for one in ablate_plus.DATA)
+    return (
+        "**One setting changed at a time**, seed 0, return / success. 5,000 updates on 2,000 "
+        "episodes, on FetchPush 10,000 on 10,000; seeded episodes played: "
+        f"{played}. `candidates=0` has no judge. `python results/ablate_plus.py --runs "
+        "runs/ablations` makes the rows in results/plus-ablations.jsonl.\n\n"
+        f"{ablate_plus.table()}\n"
+    )
 
 
 def main() -> None:

@@ -36,7 +36,8 @@ def write_policy(
     """
     observation = (task.observation_dim,)
     if encoder is not None:
-        observation = (describe_encoder(encoder)["dim"],)
+        sizes = describe_encoder(encoder)
+        observation = (sizes["dim"] + sizes["goals"],)
     elif image is not None:
         observation = image
     blank = np.zeros(task.action_dim, np.float32)

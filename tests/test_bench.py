@@ -13,6 +13,7 @@ import pytest
 
 from bench_cells import SMALL, TINY
 from merlin.bench.board import Board, held, read_rows
+from merlin.bench.grids import Choice, make_grid
 from merlin.bench.runner import run_bench
 from merlin.errors import MerlinError
 from merlin.files import write_json
@@ -264,14 +265,27 @@ def test_the_command_of_a_cell_trains_its_policy(call, tmp_path):
     assert [look["step"] for look in row["curve"]] == [10, 20]
 
 
-def test_a_cell_from_images(tmp_path):
+@pytest.mark.parametrize("latents", [False, True])
+def test_a_cell_from_images(tmp_path, latents):
     cell = replace(TINY, pixels=True, updates=2, eval_every=2, eval_episodes=2, final_episodes=2)
+    if latents:
+        cell = replace(cell, settings=(*cell.settings, ("latent_updates", "3")))
     board = run_bench("one", [cell], tmp_path, command="merlin bench one --pixels", workers=1)
     row = board.rows[cell.name]
     assert (row["status"], row["pixels"], row["error"]) == ("done", True, None)
     assert row["data"]["name"] == "PointReach random, 20 episodes of images"
     (found,) = report_rows.read([tmp_path])
-    assert found.method == "merlin (hidden=16)"
+    assert found.method == ("merlin (latents, hidden=16)" if latents else "merlin (hidden=16)")
+    assert (board.place(cell) / "run" / "seed-0" / "encoder.safetensors").exists() == latents
+
+
+def test_an_encoder_has_half_of_the_updates():
+    choice = Choice(tasks=("PointReach",), methods=("merlin",), seeds=1, pixels=True, latents=True)
+    (cell, _) = make_grid("paper", choice)
+    assert (cell.updates, cell.settings) == (2500, (("latent_updates", "2500"),))
+    assert cell.command.endswith("--pixels --set latent_updates=2500 --out RUN")
+    with pytest.raises(MerlinError, match="--latents: are made of images; give --pixels as well"):
+        replace(choice, pixels=False)
 
 
 # The command

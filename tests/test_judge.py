@@ -9,7 +9,7 @@ import pytest
 
 from learner_data import rows
 from merlin.foresight import MAX_BINS
-from merlin.learners.judge import Judge, Pairs, judge_loss, with_error
+from merlin.learners.judge import STILL, Judge, Pairs, judge_loss, with_error
 from merlin.types import Moments, Spec
 
 
@@ -82,14 +82,15 @@ def test_every_horizon_has_a_bin(max_horizon):
     assert (np.abs(np.asarray(judge.horizons)[index] - told) <= (judge.width - 1) / 2).all()
 
 
-def test_the_model_loss_measures_each_dimension_in_its_own_units():
-    """A model that says nothing changes is wrong by one in units of the changes."""
+@pytest.mark.parametrize(("little", "counts"), [(0.1, 1.0), (1e-3, (1.5e-3 / STILL) ** 2)])
+def test_the_model_loss_measures_each_dimension_in_its_own_units(little, counts):
+    """A model that says nothing changes is wrong by one in units of changes, save the least."""
     judge = Judge(spec(5), (4,), (4,), key=jax.random.key(0))
     still = eqx.tree_at(lambda j: j.model, judge, jax.tree.map(jnp.zeros_like, judge.model))
-    state, change = rows(512), rows(512, seed=1) * jnp.asarray([1.0, 1e-3])
+    state, change = rows(512), rows(512, seed=1) * jnp.asarray([1.0, little])
     change -= change.mean(0)
     loss = judge_loss(still, Pairs(state, state, state + change, state, jnp.ones(512)))[1][1]
-    np.testing.assert_allclose(loss, 1.0, rtol=1e-2)
+    np.testing.assert_allclose(loss, (1.0 + counts) / 2, rtol=1e-2)
 
 
 def test_a_judge_knows_how_far_it_is_off():

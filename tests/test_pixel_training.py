@@ -152,9 +152,16 @@ class TestTraining:
         )
         how = {"augment": rollouts, "latents": LATENTS, "task": POINT, **SCHEDULE}
         run = merlin.train(Merlin(**SMALL), images, updates=4, out=tmp_path / "run", **how)
-        assert merlin.load(tmp_path / "run/seed-0/augmented").observations.shape[1:] == (3,)
-        assert merlin.load(tmp_path / "run/seed-0/encoded").observations.shape == (300, 3)
-        assert run.result["seeds"][0]["encoded"]["goal_error"] > 0
+        made, encoded = (
+            merlin.load(tmp_path / f"run/seed-0/{n}") for n in ("augmented", "encoded")
+        )
+        # Latents are unit vectors, with the goals that the encoder tells behind them.
+        assert (made.observations.shape[1:], encoded.observations.shape) == ((5,), (300, 5))
+        units, told = np.split(encoded.observations, [3], axis=1)
+        np.testing.assert_allclose(np.linalg.norm(units, axis=1), 1.0, rtol=1e-5)
+        error = np.linalg.norm(told - encoded.achieved_goals, axis=1).mean()
+        np.testing.assert_allclose(run.result["seeds"][0]["encoded"]["goal_error"], error, 1e-5)
+        np.testing.assert_allclose(made.achieved_goals, made.observations[:, 3:], rtol=1e-5)
         again = load_run(tmp_path / "run").policy
         scores = [evaluate(policy, POINT, episodes=2).returns for policy in (run.policy, again)]
         np.testing.assert_array_equal(*scores)

@@ -8,15 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import kstest, multivariate_normal, spearmanr
+from scipy.stats import kstest, multivariate_normal, norm, spearmanr
 
 from learner_data import random_walks, rows, tiny_batch
 from merlin.data import Dataset, Episode
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import with_temperature
+from merlin.foresight import NARROW
 from merlin.learners import Merlin, MerlinPlus, configure
-from merlin.learners.plus import densest, draw, scatter
+from merlin.learners.plus import densest, draw, log_density, scatter
 from merlin.loop import make_chunk
 from merlin.nets import mixture_log_prob
 from merlin.training import train
@@ -188,34 +189,56 @@ def test_the_temporal_distance_grows_with_the_distance():
 
 def test_looking_ahead_walks_to_the_goal_without_a_horizon():
     policy = judged()
-    states = rows(200, seed=5)
+    places = rows(200, seed=5)
     angles = np.random.default_rng(6).uniform(0, 2 * np.pi, 200)
     way = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
-    actions = np.asarray(act(policy, states, states + 0.9 * way))
+    goals = places + 2.5 * way
+    actions = np.asarray(act(policy, places, goals))
     cosine = (actions * way).sum(1) / np.linalg.norm(actions, axis=1)
     assert cosine.mean() > 0.9
+    for _ in range(4):
+        places = places + np.asarray(act(policy, places, goals))
+    assert np.linalg.norm(places - goals, axis=1).mean() < 0.8
 
 
-def test_the_best_proposal_is_taken_if_it_is_better_by_more_than_the_judge_errs():
+def test_the_judges_word_is_weighed_against_how_likely_a_proposal_is():
     policy = dataclasses.replace(judged(), caution=0.0)
     error = float(policy.judge.square_error)
     assert 0 < error < 1
-    taken = 0
+    agreed = 0
     for state, goal in zip(rows(8, seed=7), rows(8, seed=8), strict=True):
         mixture, chances = policy.distribution(state, goal), policy.chances(None)
         drawn = [draw(mixture, *chance)[0] for chance in zip(*chances, strict=True)]
-        assert len(drawn) == policy.candidates - 1
+        assert len(drawn) == policy.candidates - 2
         straight = densest(policy.distribution(state, goal, 1.0), jnp.ones(2))[0]
         first = densest(mixture, jnp.ones(2))[0]
-        actions = jnp.clip(jnp.stack([first, straight, *drawn]), -1.0, 1.0)
+        actions = jnp.clip(jnp.stack([first, straight, 2 * straight, *drawn]), -1.0, 1.0)
         standard = policy.observation_normaliser(state), policy.goal_normaliser(goal)
         steps = jnp.stack([policy.steps_along(policy.judge, *standard, a) for a in actions])
-        np.testing.assert_allclose(policy(state, goal), actions[jnp.argmin(steps)], atol=1e-6)
-        gain = float(steps[0] - steps.min())
-        cautious = dataclasses.replace(policy, caution=(gain + 0.01) / error)
-        np.testing.assert_allclose(cautious(state, goal), actions[0], atol=1e-6)
-        taken += gain > 0
-    assert taken > 2
+        likely = jnp.stack([log_density(mixture, a, jnp.ones(2)) for a in actions])
+        for caution, best in (
+            (0.0, jnp.argmin(steps)),
+            (0.5 / error, jnp.argmin(steps - 0.5 * likely)),
+            (1e6 / error, jnp.argmax(likely)),
+        ):
+            cautious = dataclasses.replace(policy, caution=caution)
+            np.testing.assert_allclose(cautious(state, goal), actions[best], atol=1e-6)
+        agreed += int(jnp.argmin(steps)) == int(jnp.argmax(likely))
+    assert agreed < 8
+
+
+def test_the_density_of_a_mixture():
+    """As SciPy has it, but for components that are too narrow to count as such."""
+    weights = jnp.asarray([0.3, -1.0])
+    means, stds = jnp.asarray([[0.1, -0.2], [0.5, 0.4]]), jnp.asarray([[0.3, 0.2], [0.5, 1e-3]])
+    shares, wide = np.exp(weights), np.maximum(stds, 2 * NARROW)
+    actions = rows(20, seed=9)
+    expected = sum(
+        share * norm(mean, std).pdf(actions).prod(1)
+        for share, mean, std in zip(shares, means, wide, strict=True)
+    )
+    found = [log_density((weights, means, stds), action, 2 * jnp.ones(2)) for action in actions]
+    np.testing.assert_allclose(found, np.log(2 * np.pi * expected), rtol=1e-4)
 
 
 def test_steps_along_a_walk_by_hand():
@@ -223,18 +246,21 @@ def test_steps_along_a_walk_by_hand():
     policy = dataclasses.replace(judged(), depth=3)
     state, goal = jnp.zeros(2), jnp.asarray([1.5, 0.0])
     action, embedding = jnp.asarray([0.5, 0.5]), policy.embed(None)
-    least, reached = np.inf, state
+    total, reached = 0.0, state
     for walked in range(3):
         if walked:
             mixture = policy.mixture(jnp.concatenate([reached, goal, embedding]))
             action = densest(mixture, jnp.ones(2))[0]
         reached = policy.judge.next_state(reached, action)
         left = policy.judge.steps(jnp.concatenate([reached, goal]), policy.discount)
-        least = min(least, walked + float(left))
+        total += (walked + 1) / 6 * float(left)
+        if not walked:
+            alone = left
     found = policy.steps_along(policy.judge, state, goal, jnp.asarray([0.5, 0.5]))
-    np.testing.assert_allclose(found, least, rtol=1e-5)
+    np.testing.assert_allclose(found, total, rtol=1e-5)
     short = dataclasses.replace(policy, depth=1)
-    assert short.steps_along(policy.judge, state, goal, jnp.asarray([0.5, 0.5])) >= found
+    found = short.steps_along(policy.judge, state, goal, jnp.asarray([0.5, 0.5]))
+    np.testing.assert_allclose(found, alone, rtol=1e-5)
 
 
 def test_keys_draw_other_actions_and_the_same_key_the_same():

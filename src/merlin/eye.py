@@ -1,7 +1,8 @@
 """The CNN of the policies that see images, with NumPy alone: an image to a vector.
 
 Centred and scaled as in training, three convolutions with a ReLU each and, if the policy acts on
-the latents of an encoder, that encoder's dense layers, whose outcome has length 1.
+the latents of an encoder, that encoder's dense layers, whose outcome is given length 1, and behind
+it the goal that it reads out of that.
 """
 
 import itertools
@@ -41,6 +42,7 @@ class Eye:
     scale: np.ndarray  # ()
     filters: tuple[Filter, ...]
     layers: tuple[Layer, ...] = ()
+    readout: Layer | None = None  # of the goal that an image achieves
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
         """The features of one image."""
@@ -52,12 +54,17 @@ class Eye:
             x = x @ weight + bias
             if index < len(self.layers):
                 x = np.maximum(x, 0.0)
-        return x / np.maximum(np.linalg.norm(x), np.float32(SHORTEST)) if self.layers else x
+        if self.readout is None:
+            return x
+        x = x / np.maximum(np.linalg.norm(x), np.float32(SHORTEST))
+        return np.concatenate([x, x @ self.readout.weight + self.readout.bias])
 
     @property
     def features(self) -> int:
         """How many there are."""
-        return len(self.layers[-1].bias) if self.layers else seen_by_filters(self.shape)
+        if self.readout is None:
+            return seen_by_filters(self.shape)
+        return sum(self.readout.weight.shape)
 
     def fits(self) -> bool:
         """Whether all arrays have the types and sizes that they must have."""
@@ -66,10 +73,11 @@ class Eye:
             (width, width, inputs, outputs)
             for (outputs, width, _), inputs in zip(FILTERS, channels, strict=False)
         ]
-        widths = [seen_by_filters(self.shape), *(layer.bias.size for layer in self.layers)]
+        layers = [*self.layers, *([] if self.readout is None else [self.readout])]
+        widths = [seen_by_filters(self.shape), *(layer.bias.size for layer in layers)]
         dense = list(itertools.pairwise(widths))
-        weights = [*(f.weight for f in self.filters), *(layer.weight for layer in self.layers)]
-        biases = [*(f.bias for f in self.filters), *(layer.bias for layer in self.layers)]
+        weights = [*(f.weight for f in self.filters), *(layer.weight for layer in layers)]
+        biases = [*(f.bias for f in self.filters), *(layer.bias for layer in layers)]
         return (
             all(array.dtype == np.float32 for array in (self.mean, self.scale, *weights, *biases))
             and (self.mean.shape, self.scale.shape) == ((int(np.prod(self.shape)),), ())

@@ -21,6 +21,9 @@ Recorded actions are often clipped: then many are exactly at a bound, and a comp
 these alone has no width at all.
 """
 
+UNDRAWN = 2
+"""Proposals beside the first that are not drawn: straight to the goal, and twice as far."""
+
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -32,6 +35,12 @@ def bin_width(max_horizon: float) -> int:
 def bin_horizons(bins: int, width: int) -> np.ndarray:
     """The horizon in the middle of each class."""
     return np.arange(bins, dtype=np.float32) * width + (width + 1) / 2
+
+
+def walk_weights(depth: int) -> np.ndarray:
+    """How much the distance after each step of a walk counts: the later the more."""
+    ramp = np.arange(1, depth + 1, dtype=np.float32)
+    return ramp / ramp.sum()
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,15 @@ def densest(mixture: Mixture, scale: np.ndarray) -> np.ndarray:
     weights, means, stds = mixture
     best = np.argmax(weights - np.log(np.maximum(stds, NARROW * scale)).sum(axis=2), axis=1)
     return means[np.arange(len(best)), best]
+
+
+def log_densities(mixture: Mixture, scale: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Of the mixture of a single row at actions in units of their bounds, up to a constant."""
+    weights, means, stds = (part[0] for part in mixture)
+    wide = np.maximum(stds, NARROW * scale)
+    off = (units[:, None] - means[None]) * scale / wide
+    volume = np.log(wide).sum(axis=1)
+    return np.logaddexp.reduce(weights - volume - (off**2).sum(axis=2) / 2, axis=1)
 
 
 def drawn(mixture: Mixture, scale: np.ndarray, chance: np.ndarray, noise: np.ndarray) -> np.ndarray:

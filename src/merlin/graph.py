@@ -50,13 +50,15 @@ def look(graph: Graph, name: str, eye: Eye) -> Value:
         border, steps = [PADDING] * 4, [stride, stride]
         x = graph.add("Relu", graph.add("Conv", x, kernel, offset, pads=border, strides=steps))
     seen = graph.add("Flatten", graph.add("Transpose", x, perm=[0, 2, 3, 1]))
-    if not eye.layers:
+    if eye.readout is None:
         return Value(seen, eye.features)
     inputs = Value(seen, len(eye.layers[0].weight))
     latent = network(graph, [inputs], eye.layers, prefix="encoder_").name
     length = graph.add("ReduceL2", latent, axes=[1])
     positive = graph.add("Max", length, graph.constant("shortest", np.float32(SHORTEST)))
-    return Value(graph.add("Div", latent, positive), eye.features)
+    unit = Value(graph.add("Div", latent, positive), len(eye.layers[-1].bias))
+    goal = network(graph, [unit], (eye.readout,), prefix="readout_").name
+    return Value(graph.add("Concat", unit.name, goal, axis=1), eye.features)
 
 
 def normalise(graph: Graph, name: str, value: str, mean: np.ndarray, scale: np.ndarray) -> Value:

@@ -1,9 +1,12 @@
 """Images as the latents of an encoder, for methods that take vectors.
 
 The encoder (`augment/encoder.py`) is trained first, to tell consecutive images from others and what
-goal each achieves. Then recorded images are replaced by its unit vectors, and whatever follows,
-models and learners alike, works as on states. `seeing` puts the encoder before the policy, which
-so acts on images again.
+goal each achieves. Then recorded images are replaced by its unit vectors with the told goals behind
+them, and whatever follows, models and learners alike, works as on states. `seeing` puts the encoder
+before the policy, which so acts on images again.
+
+The goals are there because a policy must compare where it is with where it shall be: in units of
+goals that is a difference, which holds beyond the data as well, where unit vectors curl up.
 """
 
 import dataclasses
@@ -21,7 +24,7 @@ from merlin.augment.base import Augmentation
 from merlin.augment.encoder import Encoder, image_encoder, train_encoder
 from merlin.data.dataset import Dataset
 from merlin.errors import MerlinError
-from merlin.learners.base import Learner, Policy, PolicyWithMemory
+from merlin.learners.base import Learner, Policy, PolicyWithMemory, build
 from merlin.nets import Linear
 from merlin.types import Moments
 from merlin.vision import ImageNet
@@ -41,14 +44,14 @@ class Encoded(NamedTuple):
     @property
     def phi(self) -> Callable[[np.ndarray], np.ndarray]:
         """What goals latents achieve."""
-        return lambda latents: np.asarray(self.encoder.goals(jnp.asarray(latents)))
+        return self.encoder.goals
 
 
 @dataclass(frozen=True)
 class Latents:
     """How images become latents."""
 
-    latent_dim: int = 32
+    latent_dim: int = 32  # of the unit vector; goals come behind it
     latent_updates: int = 2000  # that the encoder is trained for
     latent_batch: int = 128
 
@@ -66,7 +69,7 @@ class Latents:
             temperature=TEMPERATURE,
             updates=self.latent_updates,
             batch=self.latent_batch,
-            learning_rate=LEARNING_RATE,
+            learning_rate=self._learning_rate,
             key=jax.random.fold_in(jax.random.key(seed), 5),
             quiet=quiet,
             goal_weight=1.0,
@@ -76,6 +79,18 @@ class Latents:
         error = np.linalg.norm(encoded.phi(latents) - data.achieved_goals, axis=1)
         report = {"encoder_loss": loss, "goal_error": float(error.mean())}
         return encoded._replace(report=report)
+
+    def _learning_rate(self, done: ArrayLike) -> Float[Array, ""]:
+        """Falls to nothing as half a cosine: what it tells of goals is then less noisy."""
+        share = jnp.float32(done) / jnp.float32(self.latent_updates)
+        return LEARNING_RATE * (1.0 + jnp.cos(jnp.pi * share)) / 2.0
+
+
+def take_latents(settings: dict[str, str], *, asked: bool = False) -> Latents | None:
+    """How images become latents, if that is asked for; takes its settings out of the others."""
+    fields = {field.name for field in dataclasses.fields(Latents)}
+    own = {name: settings.pop(name) for name in fields & settings.keys()}
+    return build("latents", Latents, own, {}, None) if own or asked else None
 
 
 def needs_latents(learner: Learner, augment: Augmentation | None) -> bool:

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from merlin.foresight import MIN_STD, NARROW, Foresight, bin_horizons
+from merlin.foresight import MIN_STD, NARROW, Foresight, bin_horizons, walk_weights
 from merlin.graph import Graph, Value, embed, network, require
 from merlin.learners.plus import chances
 from merlin.weights import HORIZON_DIM, Weights, frequencies
@@ -35,11 +35,14 @@ def act(graph: Graph, state: Value, goal: Value, weights: Weights) -> None:
     mixture = _mixture(graph, [state, goal, horizon], weights)
     action = _densest(graph, mixture, weights)
     if weights.foresight is not None:
-        straight = _mixture(graph, [state, goal, _embedded(graph, "straight", 1, weights)], weights)
-        parts = [action, _densest(graph, straight, weights), *_drawn(graph, mixture, weights)]
+        soon = _mixture(graph, [state, goal, _embedded(graph, "straight", 1, weights)], weights)
+        straight = _densest(graph, soon, weights)
+        parts = [action, straight, _hurried(graph, straight, weights)]
+        parts = [*parts[: 1 + weights.foresight.candidates], *_drawn(graph, mixture, weights)]
         proposals = graph.add("Concat", *parts, axis=1)
         steps = _steps(graph, state, goal, proposals, weights, weights.foresight)
-        action = _best(graph, proposals, steps, unasked, weights.foresight)
+        likely = _log_density(graph, mixture, proposals, weights)
+        action = _best(graph, proposals, steps, likely, unasked, weights.foresight)
     graph.add("Squeeze", action, _axis(graph, 1), output="action")
 
 
@@ -64,12 +67,36 @@ def _mixture(graph: Graph, parts: list[Value], weights: Weights) -> Mixture:
 def _densest(graph: Graph, mixture: Mixture, weights: Weights) -> str:
     """The mean of the component with the highest weight per volume."""
     logits, means, stds = mixture
-    narrow = graph.constant("narrow", (NARROW * weights.action_scale).astype(np.float32))
-    width = graph.add("Log", graph.add("Max", stds, narrow))
+    width = graph.add("Log", _widths(graph, stds, weights))
     volume = graph.add("ReduceSum", width, _axis(graph, -1), keepdims=0)
     best = graph.add("ArgMax", graph.add("Sub", logits, volume), axis=-1, keepdims=0)
     chosen = graph.add("Unsqueeze", _one_hot(graph, best, weights.components), _axis(graph, -1))
     return graph.add("ReduceSum", graph.add("Mul", chosen, means), _axis(graph, 2), keepdims=0)
+
+
+def _widths(graph: Graph, stds: str, weights: Weights) -> str:
+    """Deviations, where none counts as narrower than `NARROW`."""
+    narrow = graph.constant("narrow", (NARROW * weights.action_scale).astype(np.float32))
+    return graph.add("Max", stds, narrow)
+
+
+def _log_density(graph: Graph, mixture: Mixture, proposals: str, weights: Weights) -> str:
+    """Of a mixture at each proposal, up to a constant: (batch, proposals)."""
+    logits, means, stds = mixture
+    wide = _widths(graph, stds, weights)
+    off = graph.add("Sub", graph.add("Unsqueeze", proposals, _axis(graph, 2)), means)
+    ratio = graph.add("Div", off, wide)
+    half = graph.add("Mul", graph.add("Mul", ratio, ratio), graph.constant("half", np.float32(0.5)))
+    each = graph.add("Add", graph.add("Log", wide), half)
+    cost = graph.add("ReduceSum", each, _axis(graph, -1), keepdims=0)
+    return graph.add("ReduceLogSumExp", graph.add("Sub", logits, cost), axes=[-1], keepdims=0)
+
+
+def _hurried(graph: Graph, straight: str, weights: Weights) -> str:
+    """Twice as far from the middle of the bounds."""
+    centre = graph.constant("action_centre", weights.action_centre)
+    off = graph.add("Sub", straight, centre)
+    return _clip(graph, graph.add("Add", straight, off), weights)
 
 
 def _drawn(graph: Graph, mixture: Mixture, weights: Weights) -> list[str]:
@@ -93,20 +120,25 @@ def _drawn(graph: Graph, mixture: Mixture, weights: Weights) -> list[str]:
     drawn = graph.add(
         "Add", mean, graph.add("Mul", std, graph.constant("luck", noise[None].astype(np.float32)))
     )
+    return [_clip(graph, drawn, weights)]
+
+
+def _clip(graph: Graph, action: str, weights: Weights) -> str:
+    """Into the bounds of actions."""
     low, high = (weights.action_centre + sign * weights.action_scale for sign in (-1, 1))
-    least = graph.add("Max", drawn, graph.constant("action_low", low))
-    return [graph.add("Min", least, graph.constant("action_high", high))]
+    least = graph.add("Max", action, graph.constant("action_low", low))
+    return graph.add("Min", least, graph.constant("action_high", high))
 
 
 def _steps(
     graph: Graph, state: Value, goal: Value, action: str, weights: Weights, foresight: Foresight
 ) -> str:
-    """How near to the goal the walks come that begin with each action: (batch, proposals)."""
+    """How far from the goal the walks are that begin with each action: (batch, proposals)."""
     free = weights.action_scale > 0
     scale = np.where(free, 1.0 / np.where(free, weights.action_scale, 1.0), 0.0).astype(np.float32)
     own = _embedded(graph, "own", weights.horizon or 0, weights)
-    walk = []
-    for walked in range(foresight.depth):
+    total = ""
+    for walked, weight in enumerate(walk_weights(foresight.depth)):
         if walked:
             action = _densest(graph, _mixture(graph, [state, goal, own], weights), weights)
         centred = graph.add("Sub", action, graph.constant("action_centre", weights.action_centre))
@@ -115,9 +147,9 @@ def _steps(
         change = network(graph, parts, foresight.model, prefix="model_").name
         state = Value(graph.add("Add", state.name, change), state.width)
         left = _distance(graph, state, goal, foresight)
-        done = graph.constant(f"walked_{walked}", np.float32(walked))
-        walk.append(graph.add("Add", left, done))
-    return graph.add("Min", *walk)
+        counted = graph.add("Mul", left, graph.constant(f"walk_weight_{walked}", weight))
+        total = graph.add("Add", total, counted) if total else counted
+    return total
 
 
 def _distance(graph: Graph, state: Value, goal: Value, foresight: Foresight) -> str:
@@ -131,14 +163,15 @@ def _distance(graph: Graph, state: Value, goal: Value, foresight: Foresight) -> 
     return graph.add("Mul", odds, graph.constant("steps_per_odds", np.float32(1.0 / rate)))
 
 
-def _best(graph: Graph, proposals: str, steps: str, unasked: str, foresight: Foresight) -> str:
-    """The proposal with the fewest steps, if that is fewer by the margin, or else the first."""
-    margin = graph.constant("margin", np.float32(foresight.caution * foresight.square_error))
-    best = graph.add("ArgMin", steps, axis=1, keepdims=1)
-    least = graph.add("ReduceMin", steps, axes=[1], keepdims=1)
-    better = graph.add("Less", least, graph.add("Sub", _columns(graph, steps, 0, 1), margin))
-    taken = graph.add("And", better, graph.add("Unsqueeze", unasked, _axis(graph, 1)))
-    index = graph.add("Where", taken, best, graph.constant("first", np.array(0)))
+def _best(
+    graph: Graph, proposals: str, steps: str, likely: str, unasked: str, foresight: Foresight
+) -> str:
+    """The judge's word weighed against how likely each proposal is; the first if none is asked."""
+    trust = np.float32(foresight.caution * foresight.square_error)
+    prior = graph.add("Mul", likely, graph.constant("trust", trust))
+    best = graph.add("ArgMin", graph.add("Sub", steps, prior), axis=1, keepdims=1)
+    judged = graph.add("Unsqueeze", unasked, _axis(graph, 1))
+    index = graph.add("Where", judged, best, graph.constant("first", np.array(0)))
     return graph.add("MatMul", _one_hot(graph, index, foresight.candidates + 1), proposals)
 
 

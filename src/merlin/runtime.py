@@ -15,7 +15,17 @@ import numpy as np
 from merlin.errors import MerlinError
 from merlin.eye import Eye, Layer
 from merlin.folders import policy_file
-from merlin.foresight import Foresight, Mixture, densest, drawn, forward, mixture_of
+from merlin.foresight import (
+    UNDRAWN,
+    Foresight,
+    Mixture,
+    densest,
+    drawn,
+    forward,
+    log_densities,
+    mixture_of,
+    walk_weights,
+)
 from merlin.weights import Weights, frequencies, read
 
 
@@ -150,7 +160,7 @@ class MixturePolicy(Policy):
         """
         foresight, dim = self.weights.foresight, len(self.weights.action_scale)
         judged = foresight is not None and horizon is None
-        shape = (foresight.candidates - 1 if judged and foresight else 0, dim)
+        shape = (max(foresight.candidates - UNDRAWN, 0) if judged and foresight else 0, dim)
         chance, noise = self._rng.random(shape[0]), self._rng.standard_normal(shape)
         return self.choose(observation, horizon, chance, noise)
 
@@ -170,23 +180,27 @@ class MixturePolicy(Policy):
         if weights.foresight is not None and horizon is None:
             straight = densest(self._mixture(x[None], 1.0), weights.action_scale)
             proposed = drawn(mixture, weights.action_scale, chance, noise).astype(np.float32)
-            unit = self._best(weights.foresight, x, np.concatenate([unit, straight, proposed]))
+            hurried = np.clip(2.0 * straight, -1.0, 1.0)
+            units = np.concatenate([unit, straight, hurried, proposed])
+            units = units[: 1 + weights.foresight.candidates]
+            likely = log_densities(mixture, weights.action_scale, units)
+            unit = self._best(weights.foresight, x, units, likely)
         return weights.action_centre + weights.action_scale * unit[0]
 
-    def _best(self, foresight: Foresight, x: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """The proposal to take, of which the first is the one to be better than."""
+    def _best(
+        self, foresight: Foresight, x: np.ndarray, units: np.ndarray, likely: np.ndarray
+    ) -> np.ndarray:
+        """The proposal to take: the judge's word weighed against how likely each is."""
         states, goals = np.split(np.repeat(x[None], len(units), 0), [self._sizes[0]], axis=1)
-        least, acting = np.full(len(units), np.inf), units
-        for walked in range(foresight.depth):
+        steps, acting = np.zeros(len(units), np.float32), units
+        for walked, weight in enumerate(walk_weights(foresight.depth)):
             if walked:
                 mixture = self._mixture(np.concatenate([states, goals], axis=1), None)
                 acting = densest(mixture, self.weights.action_scale)
             states = foresight.next_states(states, acting)
-            left = foresight.steps(np.concatenate([states, goals], axis=1))
-            least = np.minimum(least, walked + left)
-        best = int(np.argmin(least))
-        worth = least[best] < least[0] - foresight.caution * foresight.square_error
-        return units[best : best + 1] if worth else units[:1]
+            steps += weight * foresight.steps(np.concatenate([states, goals], axis=1))
+        best = int(np.argmin(steps - foresight.caution * foresight.square_error * likely))
+        return units[best : best + 1]
 
     def _mixture(self, rows: np.ndarray, horizon: float | None) -> Mixture:
         """Of standardised states and goals, for a horizon."""

@@ -87,7 +87,7 @@ def read(path: Path) -> Weights:
             "run without JAX; act with it through merlin.load_run."
         )
     goal_image = bool(about.get("goal_image", False))
-    states = shape[0] if len(shape) == 1 or eye is None else eye.features
+    states = shape[0] if eye is None else eye.features
     goals = goals if eye is None or not goal_image else eye.features
     weights = Weights(
         **vectors,
@@ -136,8 +136,9 @@ def _eye(
         mean, scale = seeing["inputs.mean"], seeing["inputs.scale"]
         convolutions = _layers(seeing, "net.cnn.layers.")
         dense, shape = _layers(seeing, "net.head.layers."), about["encoder"]["shape"]
+        readout = Layer(seeing["readout.weight"], seeing["readout.bias"])
     elif len(shape) == 3:  # a part of the policy's network
-        convolutions, dense = _layers(arrays, "net.cnn.layers."), ()
+        convolutions, dense, readout = _layers(arrays, "net.cnn.layers."), (), None
         own = {name.replace("net.head.", "net."): array for name, array in arrays.items()}
         mean, scale = own["observation_normaliser.mean"], own["observation_normaliser.scale"]
     else:
@@ -145,8 +146,8 @@ def _eye(
     filters = tuple(
         Filter(*layer, stride) for layer, (_, _, stride) in zip(convolutions, FILTERS, strict=False)
     )
-    eye = Eye(tuple(shape), mean, scale, filters, dense)
-    if not dense:
+    eye = Eye(tuple(shape), mean, scale, filters, dense, readout)
+    if readout is None:
         as_they_are = np.zeros(eye.features, np.float32), np.ones(eye.features, np.float32)
         for name in ("observation", "goal") if about.get("goal_image") else ("observation",):
             for part, value in zip(("mean", "scale"), as_they_are, strict=True):

@@ -8,7 +8,8 @@ successor among all those of the batch (InfoNCE):
 
 Two places on either side of a wall are near in space, but no walk in the data leads from one to
 the other in a step, so nothing pulls their embeddings together. Images are seen by a CNN, which may
-also be asked to tell what goal each achieves (`goal_weight`): then the embedding can stand for it.
+also be asked to tell what goal each achieves (`goal_weight`): then embedding and goal can stand for
+it.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from merlin.augment.base import divisor, moments
@@ -43,23 +45,31 @@ class Standardise(eqx.Module):
 
 
 class Encoder(eqx.Module):
-    """From a state to a unit vector, and from that to the goal that the state achieves."""
+    """From a state to a unit vector, and the goal that the state achieves if it can tell that."""
 
     inputs: Standardise | Pixels
     net: Net
     readout: Linear | None = None
 
-    def __call__(self, observation: Array) -> Float[Array, " embedding"]:
+    def __call__(self, observation: Array) -> Float[Array, " latent"]:
+        """What stands for a state: its unit vector, and with a readout the goal behind it."""
+        embedding = self.embed(observation)
+        if self.readout is None:
+            return embedding
+        return jnp.concatenate([embedding, self.readout(embedding)])
+
+    def embed(self, observation: Array) -> Float[Array, " embedding"]:
+        """The unit vector."""
         embedding = self.net(self.inputs(observation))
         return embedding / jnp.maximum(jnp.linalg.norm(embedding), 1e-12)
 
-    def goals(self, embedding: Float[Array, "*n embedding"]) -> Float[Array, "*n goal"]:
-        """What goals embedded states achieve."""
+    def goals(self, latents: Float[np.ndarray, "*n latent"]) -> Float[np.ndarray, "*n goal"]:
+        """What goals states achieve, as their latents tell."""
         assert self.readout is not None
-        return embedding @ self.readout.weight + self.readout.bias
+        return latents[..., -len(self.readout.bias) :]
 
-    def embed_all(self, observations: Any) -> Float[np.ndarray, "states embedding"]:
-        """Embeddings of many states, in pieces of one size so that one program does them all."""
+    def embed_all(self, observations: Any) -> Float[np.ndarray, "states latent"]:
+        """What stands for many states, in pieces of one size so that one program does them all."""
         call = jax.jit(jax.vmap(self))
         images = Images([observations]) if observations.ndim > 2 else None
         size = ROWS_PER_CALL if images is None else IMAGES_PER_CALL
@@ -103,7 +113,7 @@ def train_encoder(
     temperature: float,
     updates: int,
     batch: int,
-    learning_rate: float,
+    learning_rate: optax.ScalarOrSchedule,
     key: PRNGKeyArray,
     quiet: bool,
     goal_weight: float = 0.0,
@@ -135,7 +145,7 @@ def train_encoder(
     ) -> Float[Array, ""]:
         observations, pairs = rows
         first = pairs[jax.random.randint(key, (batch,), 0, len(pairs))]
-        both = jax.vmap(encoder)(observations[jnp.concatenate([first, first + 1])])
+        both = jax.vmap(encoder.embed)(observations[jnp.concatenate([first, first + 1])])
         return info_nce(both[:batch], both[batch:], temperature)
 
     return fit(loss, encoder, rows, part=lambda encoder: encoder.net, **how)
@@ -165,11 +175,11 @@ def _fit_to_images(
         return jnp.asarray(images.gather(both)), jnp.asarray(np.asarray(data.achieved_goals)[both])
 
     def loss(encoder: Encoder, rows: tuple[Array, Array], key: PRNGKeyArray) -> Float[Array, ""]:
-        both = jax.vmap(encoder)(rows[0])
+        both = jax.vmap(encoder.embed)(rows[0])
         contrast = info_nce(both[:batch], both[batch:], temperature)
-        if not goals:
+        if encoder.readout is None:
             return contrast
-        error = (encoder.goals(both) - rows[1]) * scale
+        error = (jax.vmap(encoder.readout)(both) - rows[1]) * scale
         return contrast + goal_weight * jnp.mean(error**2)
 
     part = (lambda e: (e.net, e.readout)) if goals else (lambda e: e.net)

@@ -29,7 +29,7 @@ def fit(
     *,
     part: Callable[[Model], Any],
     updates: int,
-    learning_rate: float,
+    learning_rate: optax.ScalarOrSchedule,
     key: PRNGKeyArray,
     label: str,
     quiet: bool,

@@ -18,6 +18,7 @@ from merlin.data import Dataset, load
 from merlin.data.relabel import make_spec
 from merlin.evaluation import Evaluation, evaluate
 from merlin.files import read_json, write_json
+from merlin.latents import Latents, take_latents
 from merlin.learners import Policy
 from merlin.loop import compiled_chunk
 from merlin.methods import Method, configure, image_values
@@ -55,10 +56,14 @@ def _run(cell: Cell, folder: Path, data: Path | Dataset) -> dict[str, Any]:
     tuned = task.tuned.get(cell.variant)
     values = tuned.values() if tuned else {}
     settings = dict(cell.settings)
-    values |= image_values(configure(cell.algo, settings, preset=cell.preset), dataset)
+    latents = take_latents(settings)
+    named = configure(cell.algo, settings, preset=cell.preset)
+    values |= image_values(named, dataset, encoded=latents is not None)
     method = configure(cell.algo, settings, values, cell.preset)
-    measure = _time if cell.timed else _score
-    found = measure(cell, method, dataset, folder)
+    if cell.timed:
+        found = _time(cell, method, dataset, folder)
+    else:
+        found = _score(cell, method, dataset, folder, latents)
     return {
         **_heading(cell),
         "status": "done",
@@ -108,12 +113,15 @@ def _ending(began: float | None) -> dict[str, Any]:
     }
 
 
-def _score(cell: Cell, method: Method, data: Dataset, folder: Path) -> dict[str, Any]:
+def _score(
+    cell: Cell, method: Method, data: Dataset, folder: Path, latents: Latents | None
+) -> dict[str, Any]:
     run = train(
         method.learner,
         data,
         augment=method.augmentation,
         task=cell.task,
+        latents=latents,
         updates=cell.updates,
         seeds=[cell.seed],
         out=folder / "run",

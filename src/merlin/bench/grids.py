@@ -97,6 +97,7 @@ class Choice:
     eval_every: int | None = None
     final_episodes: int | None = None
     pixels: bool = False
+    latents: bool = False  # half of the updates are an encoder's, the others learn from its latents
 
     def __post_init__(self) -> None:
         for name in self.tasks or ():
@@ -112,6 +113,10 @@ class Choice:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise MerlinError(f"--{name.replace('_', '-')}: {value} is not 1 or more.")
+        if self.latents and not self.pixels:
+            raise MerlinError("--latents: are made of images; give --pixels as well.")
+        if self.latents and self.updates == 1:
+            raise MerlinError("--latents: one update cannot be shared; give 2 or more.")
         if self.first_seed < 0:
             raise MerlinError(f"--seed: {self.first_seed} is negative; give 0 or more.")
 
@@ -145,6 +150,8 @@ def _cells(
         if choice.pixels and not task.pixels:
             continue
         updates = choice.updates or values.get("updates") or default_updates(task)
+        encoding = updates // 2 if choice.latents else 0
+        updates -= encoding
         made = {
             "episodes": choice.episodes,
             "eval_every": choice.eval_every or max(updates // 5, 1),
@@ -156,7 +163,7 @@ def _cells(
         for variant in choice.variants or variants:
             for method in choice.methods or methods:
                 preset = choice.preset if choice.preset in preset_names(method) else None
-                seeing = _image_settings(method) if choice.pixels else ()
+                seeing = _image_settings(method, encoding) if choice.pixels else ()
                 for setting in settings:
                     for seed in range(first, first + (choice.seeds or seeds)):
                         yield Cell(
@@ -171,7 +178,10 @@ def _cells(
                         )
 
 
-def _image_settings(method: str) -> tuple[tuple[str, str], ...]:
+def _image_settings(method: str, encoding: int) -> tuple[tuple[str, str], ...]:
+    """What a bench sets for images, or for latents that come after so many updates."""
+    if encoding:
+        return (("latent_updates", str(encoding)),)
     fields = field_names(method)
     return tuple((key, value) for key, value in IMAGE_SETTINGS.items() if key in fields)
 

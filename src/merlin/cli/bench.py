@@ -52,6 +52,8 @@ class Bench:
     """Episodes that score a final policy; 1000 on Point tasks, 200 elsewhere unless given."""
     pixels: bool = False
     """Learn from images, on the tasks that have them; batches are small then."""
+    latents: bool = False
+    """Of images: half of the updates train an encoder, the others the method on its latents."""
     engine: str = "local"
     """Where cells run: local (one process per core) or ray."""
     workers: int | None = None
@@ -83,6 +85,7 @@ class Bench:
             eval_every=self.eval_every,
             final_episodes=self.final_episodes,
             pixels=self.pixels,
+            latents=self.latents,
         )
         cells = make_grid(self.grid, choice)
         board = None
@@ -146,8 +149,7 @@ class Bench:
                 words += [f"--{flag.replace('_', '-')}", str(value)]
         if self.seed:
             words += ["--seed", str(self.seed)]
-        if self.pixels:
-            words += ["--pixels"]
+        words += [f"--{flag}" for flag in ("pixels", "latents") if getattr(self, flag)]
         return shlex.join([*words, "--out", self.out.name if self.out else "DIR"])
 
     def _print(self, cells: list[Any], missing: set[str], speeds: Any) -> None:

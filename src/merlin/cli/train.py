@@ -119,6 +119,7 @@ class Train:
 
     def _train(self, out: Path) -> Any:
         from merlin.data.formats import with_task
+        from merlin.latents import take_latents
         from merlin.methods import configure, image_values
         from merlin.training import refuse_finished, train
 
@@ -126,7 +127,7 @@ class Train:
         if self.seeds < 1:
             raise MerlinError(f"--seeds: {self.seeds} is not 1 or more.")
         settings = dict(_setting(text) for text in self.set)
-        latents = self._latents(settings)
+        latents = take_latents(settings, asked=self.latents)
         # Complain of a wrong name before collecting data.
         how: dict[str, Any] = {"preset": self.preset, "augment": self.augment}
         method = configure(self.algo, settings, **how)
@@ -170,15 +171,6 @@ class Train:
             log_every=self.log_every,
             checkpoint_every=self.checkpoint_every,
         )
-
-    def _latents(self, settings: dict[str, str]) -> Any:
-        """How images become latents, if that is asked for; takes its settings out of the others."""
-        from merlin.latents import Latents
-        from merlin.learners.base import build
-
-        fields = {field.name for field in dataclasses.fields(Latents)}
-        own = {name: settings.pop(name) for name in fields & settings.keys()}
-        return build("latents", Latents, own, {}, None) if own or self.latents else None
 
     def _open(self) -> Any:
         """The dataset at a path, or a task's own, collected into the cache when it is missing."""

@@ -35,6 +35,11 @@ ERROR_KEEP = 0.99
 """Share of the running error that an update keeps."""
 ERROR_ROWS = 64
 """Rows of a batch that the error is measured on."""
+STILL = 0.02
+"""Changes of a state are not told more exactly than to this share of its deviation.
+
+What hardly moves, a target within an episode for one, would otherwise be all that the model learns.
+"""
 
 
 class Judge(eqx.Module):
@@ -109,7 +114,7 @@ def judge_loss(
 
     Goals of other episodes are those of the batch's other rows. A change is measured in units of
     how much changes differ within the batch, so that what moves seldom or little is learned as well
-    as what always moves.
+    as what always moves; but not what is still (`STILL`).
     """
     own = jnp.concatenate([pairs.state, pairs.goal], axis=1)
     other = jnp.concatenate([pairs.state, jnp.roll(pairs.goal, 1, axis=0)], axis=1)
@@ -117,7 +122,7 @@ def judge_loss(
         other
     )
     distance = -jnp.mean(likelihood)
-    scale = jnp.maximum(jnp.std(pairs.next_state - pairs.state, axis=0), 1e-4)
+    scale = jnp.maximum(jnp.std(pairs.next_state - pairs.state, axis=0), STILL)
     guess = jax.vmap(judge.next_state)(pairs.state, pairs.unit)
     error = jnp.mean(((guess - pairs.next_state) / scale) ** 2)
     return distance + error, (distance, error)

@@ -12,14 +12,16 @@ and it acts on the mean of the component with the highest weight per volume, the
 mixture where components do not overlap: noise gets components of its own, which are wide. How
 narrow a component counts as is bounded, because clipped actions pile up at the bounds (`NARROW`).
 
-That action is the first proposal. The second is the same for a horizon of one step, the others are
-drawn from the mixture, and each is judged (see `judge`): a forward model walks on from it for a few
-steps, with the policy's own actions, and a temporal distance says how far from the goal the walk
-comes. What the judge says is weighed against how far it errs: another action is thought to be some
-steps worse than the first, give or take one, and the judge's word moves that opinion the less, the
-larger its error. So the best proposal is taken if
+That action is the first proposal. The second is the same for a horizon of one step; the third goes
+twice as far as the second, since whoever is far from the goal should hurry more than any recorded
+step does. The others are drawn from the mixture. Each is judged (see `judge`): a forward model
+walks on from it for a few steps, with the policy's own actions, and a temporal distance says how
+far from the goal the walk is, on average over its steps, of which the later count more. Bayes' rule
+weighs the judge's word against the mixture: the judge has measured how far it errs, and an action
+is the more likely a step of the way back, the denser the mixture is there. So the action is taken
+that has the least
 
-    steps(first) - steps(best)  >  caution * error^2.
+    steps(a) - caution * error^2 * log p(a).
 
 Where the judge cannot be trusted, as with contacts that its model does not foresee, the policy acts
 as if it had none.
@@ -38,7 +40,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
-from merlin.foresight import NARROW
+from merlin.foresight import NARROW, UNDRAWN, walk_weights
 from merlin.learners.base import check_horizon, check_settings
 from merlin.learners.judge import Judge, Pairs, judge_loss, with_error
 from merlin.learners.policies import GoalPolicy, make_policy, with_net
@@ -125,24 +127,27 @@ class MixturePolicy(GoalPolicy):
         dense, narrow = jax.vmap(densest, (0, None))(mixtures, self.action_scale)
         mixture = jax.tree.map(lambda part: part[0], mixtures)
         drawn, spread = jax.vmap(draw, (None, 0, 0))(mixture, *chances)
-        actions = jnp.concatenate([dense, jax.vmap(self.clip)(drawn)])
-        stds = jnp.concatenate([narrow, spread])
-        steps = jax.vmap(self.steps_by_way_of, (None, None, 0))(observation, goal, actions)
-        margin = self.caution * self.judge.square_error
-        best = jnp.argmin(steps)
-        best = jnp.where(steps[best] < steps[0] - margin, best, 0)
+        hurried = self.action_centre + 2.0 * (dense[1] - self.action_centre)
+        proposed = jnp.concatenate([dense, hurried[None], drawn])[: 1 + self.candidates]
+        actions = jax.vmap(self.clip)(proposed)
+        stds = jnp.concatenate([narrow, narrow[1:], spread])
+        costs = jax.vmap(self.cost, (None, None, None, 0))(observation, goal, mixture, actions)
+        best = jnp.argmin(costs)
         return actions[best], stds[best]
 
-    def steps_by_way_of(
+    def cost(
         self,
         observation: Float[Array, " observation"],
         goal: Float[Array, " goal"],
+        mixture: Mixture,
         action: Float[Array, " action"],
     ) -> Float[Array, ""]:
-        """Steps to the goal if this action is taken first."""
+        """Steps to the goal if this action is taken first, weighed against how likely it is."""
         assert self.judge is not None
         state, goal = self.observation_normaliser(observation), self.goal_normaliser(goal)
-        return self.steps_along(self.judge, state, goal, action)
+        steps = self.steps_along(self.judge, state, goal, action)
+        likely = log_density(mixture, action, self.action_scale)
+        return steps - self.caution * self.judge.square_error * likely
 
     def steps_along(
         self,
@@ -153,8 +158,9 @@ class MixturePolicy(GoalPolicy):
     ) -> Float[Array, ""]:
         """Steps to the goal by way of an action and then the policy's own, as the judge sees it.
 
-        The least over the walk of the steps walked and the distance left. State and goal are
-        standardised.
+        The mean over the walk of the distances left, of which the later count more: the first alone
+        sees no way around a corner, the last alone not which of two walks is there sooner. State
+        and goal are standardised.
         """
         walk, embedding = [], self.embed(None)
         for walked in range(self.depth):
@@ -164,7 +170,7 @@ class MixturePolicy(GoalPolicy):
             state = judge.next_state(state, self.in_units(action))
             walk.append(jnp.concatenate([state, goal]))
         left = jax.vmap(judge.steps, (0, None))(jnp.stack(walk), self.discount)
-        return jnp.min(jnp.arange(self.depth, dtype=jnp.float32) + left)
+        return jnp.dot(walk_weights(self.depth), left)
 
 
 def densest(
@@ -172,8 +178,26 @@ def densest(
 ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
     """Mean and deviation of the component with the highest weight per volume."""
     weights, means, stds = mixture
-    best = jnp.argmax(weights - jnp.sum(jnp.log(jnp.maximum(stds, NARROW * scale)), axis=1))
+    best = jnp.argmax(weights - jnp.sum(jnp.log(widths(stds, scale)), axis=1))
     return means[best], stds[best]
+
+
+def log_density(
+    mixture: Mixture, action: Float[Array, " action"], scale: Float[Array, " action"]
+) -> Float[Array, ""]:
+    """Of a mixture at an action, up to a constant."""
+    weights, means, stds = mixture
+    wide = widths(stds, scale)
+    return jax.nn.logsumexp(
+        weights - jnp.sum(jnp.log(wide) + ((action - means) / wide) ** 2 / 2, axis=1)
+    )
+
+
+def widths(
+    stds: Float[Array, "components action"], scale: Float[Array, " action"]
+) -> Float[Array, "components action"]:
+    """Deviations, where none counts as narrower than `NARROW`."""
+    return jnp.maximum(stds, NARROW * scale)
 
 
 def draw(
@@ -187,7 +211,7 @@ def draw(
 
 def chances(key: PRNGKeyArray | None, candidates: int, dim: int) -> Chances:
     """What to draw actions by; without a key the same numbers at every call."""
-    drawn = max(candidates - 1, 0)
+    drawn = max(candidates - UNDRAWN, 0)
     uniform = scatter(jax.random.key(0) if key is None else key, drawn, dim + 1)
     return uniform[:, 0], jax.scipy.special.ndtri(uniform[:, 1:])
 
@@ -223,9 +247,9 @@ class MerlinPlus:
     components: int = 5  # Gaussians of the mixture
     hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
     horizon: int = 5  # that the mixture is asked for
-    candidates: int = 15  # proposals beside the first; 0: nothing is judged
-    depth: int = 2  # steps that the judge looks ahead
-    caution: float = 1.0  # steps by which another action is thought worse until it is judged
+    candidates: int = 7  # proposals beside the first; 0: nothing is judged
+    depth: int = 3  # steps that the judge looks ahead
+    caution: float = 1.0  # weight of the mixture's density against the judge's word
     discount: float = 0.9  # of the temporal distance
     model_hidden: tuple[int, ...] = (128, 128)
     distance_hidden: tuple[int, ...] = (256, 256)

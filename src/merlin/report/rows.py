@@ -87,7 +87,10 @@ class Row:
     def method_without(self, *axes: str) -> str:
         """The method's name when some settings are an axis of the figure."""
         parts = [self.preset] if self.preset else []
-        parts += [f"{name}={value}" for name, value in self.settings.items() if name not in axes]
+        settings = {k: v for k, v in self.settings.items() if k not in axes}
+        # How many updates of the encoder stands beside those of the method.
+        parts += ["latents"] if settings.pop("latent_updates", None) else []
+        parts += [f"{name}={value}" for name, value in settings.items()]
         return f"{self.algo} ({', '.join(parts)})" if parts else self.algo
 
     @cached_property
