@@ -37,7 +37,7 @@ def write_policy(
     observation = (task.observation_dim,)
     if encoder is not None:
         sizes = describe_encoder(encoder)
-        observation = (sizes["dim"] + sizes["goals"],)
+        observation = (sizes["dim"] * sizes["units"] + sizes["goals"],)
     elif image is not None:
         observation = image
     blank = np.zeros(task.action_dim, np.float32)

@@ -282,8 +282,12 @@ def test_a_cell_from_images(tmp_path, latents):
 def test_an_encoder_has_half_of_the_updates():
     choice = Choice(tasks=("PointReach",), methods=("merlin",), seeds=1, pixels=True, latents=True)
     (cell, _) = make_grid("paper", choice)
-    assert (cell.updates, cell.settings) == (2500, (("latent_updates", "2500"),))
-    assert cell.command.endswith("--pixels --set latent_updates=2500 --out RUN")
+    half, goals = ("latent_updates", "2500"), ("latent_units", "false")
+    assert (cell.updates, cell.settings) == (2500, (half, goals))
+    assert cell.command.endswith("--set latent_updates=2500 latent_units=false --out RUN")
+    # A door's goal is not all of its state.
+    (cell, _) = make_grid("paper", replace(choice, tasks=("SawyerDoor",)))
+    assert cell.settings == (half,)
     with pytest.raises(MerlinError, match="--latents: are made of images; give --pixels as well"):
         replace(choice, pixels=False)
 

@@ -21,9 +21,9 @@ POINT, SAWYER = merlin.TASKS["PointReach"], merlin.TASKS["SawyerDoor"]
 IMAGE = (48, 48, 3)
 
 
-def latent_encoder(shape):
+def latent_encoder(shape, units):
     moments = Moments(np.zeros(shape, np.float32), np.ones(1, np.float32))
-    return image_encoder(moments, (24,), 8, 2, key=jax.random.key(0))
+    return image_encoder(moments, (24,), 8, 2, units, key=jax.random.key(0))
 
 
 COUNT = 20
@@ -73,9 +73,10 @@ def test_goals_that_are_images(tmp_path, rng):
     check(path, policy, rng, some_images(rng), some_images(rng))
 
 
-def test_policies_on_latents_of_an_encoder(tmp_path, rng):
-    path = tmp_path / "policy.safetensors"
-    policy = write_policy(path, POINT, Merlin(hidden=(16,)), rng, encoder=latent_encoder(IMAGE))
+@pytest.mark.parametrize("units", [True, False])
+def test_policies_on_latents_of_an_encoder(tmp_path, rng, units):
+    path, encoder = tmp_path / "policy.safetensors", latent_encoder(IMAGE, units)
+    policy = write_policy(path, POINT, Merlin(hidden=(16,)), rng, encoder=encoder)
     check(path, policy, rng, some_images(rng), rng.standard_normal((COUNT, 2), np.float32))
 
 

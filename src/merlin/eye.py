@@ -2,7 +2,7 @@
 
 Centred and scaled as in training, three convolutions with a ReLU each and, if the policy acts on
 the latents of an encoder, that encoder's dense layers, whose outcome is given length 1, and behind
-it the goal that it reads out of that.
+it (or in its place) the goal that it reads out of that.
 """
 
 import itertools
@@ -43,6 +43,7 @@ class Eye:
     filters: tuple[Filter, ...]
     layers: tuple[Layer, ...] = ()
     readout: Layer | None = None  # of the goal that an image achieves
+    units: bool = True  # whether the vector of length 1 is a part of the features
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
         """The features of one image."""
@@ -57,14 +58,16 @@ class Eye:
         if self.readout is None:
             return x
         x = x / np.maximum(np.linalg.norm(x), np.float32(SHORTEST))
-        return np.concatenate([x, x @ self.readout.weight + self.readout.bias])
+        goal = x @ self.readout.weight + self.readout.bias
+        return np.concatenate([x, goal]) if self.units else goal
 
     @property
     def features(self) -> int:
         """How many there are."""
         if self.readout is None:
             return seen_by_filters(self.shape)
-        return sum(self.readout.weight.shape)
+        unit, goal = self.readout.weight.shape
+        return unit * self.units + goal
 
     def fits(self) -> bool:
         """Whether all arrays have the types and sizes that they must have."""

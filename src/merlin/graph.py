@@ -57,8 +57,10 @@ def look(graph: Graph, name: str, eye: Eye) -> Value:
     length = graph.add("ReduceL2", latent, axes=[1])
     positive = graph.add("Max", length, graph.constant("shortest", np.float32(SHORTEST)))
     unit = Value(graph.add("Div", latent, positive), len(eye.layers[-1].bias))
-    goal = network(graph, [unit], (eye.readout,), prefix="readout_").name
-    return Value(graph.add("Concat", unit.name, goal, axis=1), eye.features)
+    goal = network(graph, [unit], (eye.readout,), prefix="readout_")
+    if not eye.units:
+        return goal
+    return Value(graph.add("Concat", unit.name, goal.name, axis=1), eye.features)
 
 
 def normalise(graph: Graph, name: str, value: str, mean: np.ndarray, scale: np.ndarray) -> Value:

@@ -54,9 +54,11 @@ class Latents:
     latent_dim: int = 32  # of the unit vector; goals come behind it
     latent_updates: int = 2000  # that the encoder is trained for
     latent_batch: int = 128
+    latent_units: bool = True  # False: the goal is all, enough where it is all of the state
 
     def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
+        for name in ("latent_dim", "latent_updates", "latent_batch"):
+            value = getattr(self, name)
             if value < 1:
                 raise MerlinError(f"{name}: {value} is not 1 or more.")
 
@@ -74,11 +76,16 @@ class Latents:
             quiet=quiet,
             goal_weight=1.0,
         )
+        encoder = dataclasses.replace(encoder, units=self.latent_units)
         latents = encoder.embed_all(data.observations)
         encoded = Encoded(dataclasses.replace(data, observations=latents, source=None), encoder, {})
         error = np.linalg.norm(encoded.phi(latents) - data.achieved_goals, axis=1)
         report = {"encoder_loss": loss, "goal_error": float(error.mean())}
         return encoded._replace(report=report)
+
+    def size(self, goals: int) -> int:
+        """Numbers of a latent, where goals have so many."""
+        return self.latent_dim * self.latent_units + goals
 
     def _learning_rate(self, done: ArrayLike) -> Float[Array, ""]:
         """Falls to nothing as half a cosine: what it tells of goals is then less noisy."""
@@ -148,11 +155,12 @@ def describe_encoder(encoder: Encoder) -> dict[str, Any]:
         "hidden": [layer.weight.shape[1] for layer in layers[:-1]],
         "dim": layers[-1].weight.shape[1],
         "goals": encoder.readout.weight.shape[1],
+        "units": encoder.units,
     }
 
 
 def blank_encoder(about: dict[str, Any]) -> Encoder:
     """An encoder as `describe_encoder` describes it, to be filled from a file."""
     moments = Moments(np.zeros(about["shape"], np.float32), np.ones(1, np.float32))
-    sizes = (about["hidden"], about["dim"], about["goals"])
+    sizes = (about["hidden"], about["dim"], about["goals"], about["units"])
     return jax.eval_shape(lambda key: image_encoder(moments, *sizes, key=key), jax.random.key(0))

@@ -86,7 +86,7 @@ def train(
     if environment is not None:
         environment.check_fit(dimensions, "the dataset")
     # What the learner cannot do with such data it says now, before anything is written.
-    given = spec if latents is None else _of_latents(spec, latents.latent_dim + spec.goal_dim)
+    given = spec if latents is None else _of_latents(spec, latents.size(spec.goal_dim))
     jax.eval_shape(lambda key: learner.init(key, given), jax.random.key(0))
     several = jax.default_backend() != "cpu" or jax.device_count() > 1
     # Made trajectories are each seed's own, and images are read for one seed at a time.

@@ -137,8 +137,10 @@ def _eye(
         convolutions = _layers(seeing, "net.cnn.layers.")
         dense, shape = _layers(seeing, "net.head.layers."), about["encoder"]["shape"]
         readout = Layer(seeing["readout.weight"], seeing["readout.bias"])
+        units = bool(about["encoder"]["units"])
     elif len(shape) == 3:  # a part of the policy's network
         convolutions, dense, readout = _layers(arrays, "net.cnn.layers."), (), None
+        units = False
         own = {name.replace("net.head.", "net."): array for name, array in arrays.items()}
         mean, scale = own["observation_normaliser.mean"], own["observation_normaliser.scale"]
     else:
@@ -146,7 +148,7 @@ def _eye(
     filters = tuple(
         Filter(*layer, stride) for layer, (_, _, stride) in zip(convolutions, FILTERS, strict=False)
     )
-    eye = Eye(tuple(shape), mean, scale, filters, dense, readout)
+    eye = Eye(tuple(shape), mean, scale, filters, dense, readout, units)
     if readout is None:
         as_they_are = np.zeros(eye.features, np.float32), np.ones(eye.features, np.float32)
         for name in ("observation", "goal") if about.get("goal_image") else ("observation",):

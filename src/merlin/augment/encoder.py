@@ -50,13 +50,15 @@ class Encoder(eqx.Module):
     inputs: Standardise | Pixels
     net: Net
     readout: Linear | None = None
+    units: bool = eqx.field(static=True, default=True)  # whether latents have the unit vector
 
     def __call__(self, observation: Array) -> Float[Array, " latent"]:
         """What stands for a state: its unit vector, and with a readout the goal behind it."""
         embedding = self.embed(observation)
         if self.readout is None:
             return embedding
-        return jnp.concatenate([embedding, self.readout(embedding)])
+        goal = self.readout(embedding)
+        return jnp.concatenate([embedding, goal]) if self.units else goal
 
     def embed(self, observation: Array) -> Float[Array, " embedding"]:
         """The unit vector."""
@@ -84,7 +86,13 @@ class Encoder(eqx.Module):
 
 
 def image_encoder(
-    moments: Moments, hidden: Sequence[int], dim: int, goals: int, *, key: PRNGKeyArray
+    moments: Moments,
+    hidden: Sequence[int],
+    dim: int,
+    goals: int,
+    units: bool = True,
+    *,
+    key: PRNGKeyArray,
 ) -> Encoder:
     """An untrained encoder of images; with `goals` it can be asked what goal they achieve."""
     net_key, readout_key = jax.random.split(key)
@@ -92,6 +100,7 @@ def image_encoder(
         inputs=Pixels(moments),
         net=ImageNet(moments.mean.shape, 1, 0, hidden, dim, key=net_key),
         readout=Linear(dim, goals, key=readout_key) if goals else None,
+        units=units,
     )
 
 

@@ -163,7 +163,7 @@ def _cells(
         for variant in choice.variants or variants:
             for method in choice.methods or methods:
                 preset = choice.preset if choice.preset in preset_names(method) else None
-                seeing = _image_settings(method, encoding) if choice.pixels else ()
+                seeing = _image_settings(method, task, encoding) if choice.pixels else ()
                 for setting in settings:
                     for seed in range(first, first + (choice.seeds or seeds)):
                         yield Cell(
@@ -178,10 +178,12 @@ def _cells(
                         )
 
 
-def _image_settings(method: str, encoding: int) -> tuple[tuple[str, str], ...]:
+def _image_settings(method: str, task: Task, encoding: int) -> tuple[tuple[str, str], ...]:
     """What a bench sets for images, or for latents that come after so many updates."""
     if encoding:
-        return (("latent_updates", str(encoding)),)
+        goal_is_all = task.observation_dim == task.goal_dim
+        units = (("latent_units", "false"),) if goal_is_all else ()
+        return (("latent_updates", str(encoding)), *units)
     fields = field_names(method)
     return tuple((key, value) for key, value in IMAGE_SETTINGS.items() if key in fields)
 

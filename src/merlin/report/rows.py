@@ -90,6 +90,7 @@ class Row:
         settings = {k: v for k, v in self.settings.items() if k not in axes}
         # How many updates of the encoder stands beside those of the method.
         parts += ["latents"] if settings.pop("latent_updates", None) else []
+        settings.pop("latent_units", None)  # decided by the task
         parts += [f"{name}={value}" for name, value in settings.items()]
         return f"{self.algo} ({', '.join(parts)})" if parts else self.algo
 
