@@ -1,8 +1,8 @@
 """The CNN of the policies that see images, with NumPy alone: an image to a vector.
 
 Centred and scaled as in training, three convolutions with a ReLU each and, if the policy acts on
-the latents of an encoder, that encoder's dense layers, whose outcome is given length 1, and behind
-it (or in its place) the goal that it reads out of that.
+the latents of an encoder, that encoder's dense layers: their outcome is given length 1, and behind
+it (or in its place) comes the goal that is read out of it.
 """
 
 import itertools
@@ -57,9 +57,10 @@ class Eye:
                 x = np.maximum(x, 0.0)
         if self.readout is None:
             return x
-        x = x / np.maximum(np.linalg.norm(x), np.float32(SHORTEST))
         goal = x @ self.readout.weight + self.readout.bias
-        return np.concatenate([x, goal]) if self.units else goal
+        if not self.units:
+            return goal
+        return np.concatenate([x / np.maximum(np.linalg.norm(x), np.float32(SHORTEST)), goal])
 
     @property
     def features(self) -> int:

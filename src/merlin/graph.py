@@ -53,14 +53,14 @@ def look(graph: Graph, name: str, eye: Eye) -> Value:
     if eye.readout is None:
         return Value(seen, eye.features)
     inputs = Value(seen, len(eye.layers[0].weight))
-    latent = network(graph, [inputs], eye.layers, prefix="encoder_").name
-    length = graph.add("ReduceL2", latent, axes=[1])
-    positive = graph.add("Max", length, graph.constant("shortest", np.float32(SHORTEST)))
-    unit = Value(graph.add("Div", latent, positive), len(eye.layers[-1].bias))
-    goal = network(graph, [unit], (eye.readout,), prefix="readout_")
+    latent = network(graph, [inputs], eye.layers, prefix="encoder_")
+    goal = network(graph, [latent], (eye.readout,), prefix="readout_")
     if not eye.units:
         return goal
-    return Value(graph.add("Concat", unit.name, goal.name, axis=1), eye.features)
+    length = graph.add("ReduceL2", latent.name, axes=[1])
+    positive = graph.add("Max", length, graph.constant("shortest", np.float32(SHORTEST)))
+    unit = graph.add("Div", latent.name, positive)
+    return Value(graph.add("Concat", unit, goal.name, axis=1), eye.features)
 
 
 def normalise(graph: Graph, name: str, value: str, mean: np.ndarray, scale: np.ndarray) -> Value:

@@ -54,7 +54,7 @@ class Latents:
     latent_dim: int = 32  # of the unit vector; goals come behind it
     latent_updates: int = 2000  # that the encoder is trained for
     latent_batch: int = 128
-    latent_units: bool = True  # False: the goal is all, enough where it is all of the state
+    latent_units: bool = True  # False: goals are all that is told, as where they are the state
 
     def __post_init__(self) -> None:
         for name in ("latent_dim", "latent_updates", "latent_batch"):
@@ -75,8 +75,8 @@ class Latents:
             key=jax.random.fold_in(jax.random.key(seed), 5),
             quiet=quiet,
             goal_weight=1.0,
+            units=self.latent_units,
         )
-        encoder = dataclasses.replace(encoder, units=self.latent_units)
         latents = encoder.embed_all(data.observations)
         encoded = Encoded(dataclasses.replace(data, observations=latents, source=None), encoder, {})
         error = np.linalg.norm(encoded.phi(latents) - data.achieved_goals, axis=1)

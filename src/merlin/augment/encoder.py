@@ -56,14 +56,14 @@ class Encoder(eqx.Module):
         """What stands for a state: its unit vector, and with a readout the goal behind it."""
         embedding = self.embed(observation)
         if self.readout is None:
-            return embedding
+            return unit(embedding)
+        # Of the embedding at any length: a unit vector could not tell goals beyond a bound.
         goal = self.readout(embedding)
-        return jnp.concatenate([embedding, goal]) if self.units else goal
+        return jnp.concatenate([unit(embedding), goal]) if self.units else goal
 
     def embed(self, observation: Array) -> Float[Array, " embedding"]:
-        """The unit vector."""
-        embedding = self.net(self.inputs(observation))
-        return embedding / jnp.maximum(jnp.linalg.norm(embedding), 1e-12)
+        """What the unit vector is made of, and what the goal is read out of."""
+        return self.net(self.inputs(observation))
 
     def goals(self, latents: Float[np.ndarray, "*n latent"]) -> Float[np.ndarray, "*n goal"]:
         """What goals states achieve, as their latents tell."""
@@ -83,6 +83,11 @@ class Encoder(eqx.Module):
             padded = np.concatenate([rows, np.repeat(rows[:1], short, 0)])
             found.append(np.asarray(call(padded))[: len(rows)])
         return np.concatenate(found)
+
+
+def unit(embedding: Float[Array, " embedding"]) -> Float[Array, " embedding"]:
+    """The same direction with length 1."""
+    return embedding / jnp.maximum(jnp.linalg.norm(embedding), 1e-12)
 
 
 def image_encoder(
@@ -126,8 +131,12 @@ def train_encoder(
     key: PRNGKeyArray,
     quiet: bool,
     goal_weight: float = 0.0,
+    units: bool = True,
 ) -> tuple[Encoder, float]:
-    """Fit an encoder to the consecutive states of all episodes; also return its last loss."""
+    """Fit an encoder to the consecutive states of all episodes; also return its last loss.
+
+    One of images without `units` learns to tell goals and nothing else.
+    """
     init_key, fit_key = jax.random.split(key)
     # Every state but an episode's last has a successor.
     has_next = np.ones(len(data.observations), bool)
@@ -141,7 +150,8 @@ def train_encoder(
         "quiet": quiet,
     }
     if data.has_images:
-        return _fit_to_images(data, pairs, hidden, dim, temperature, batch, goal_weight, key, how)
+        sizes = (hidden, dim, units)
+        return _fit_to_images(data, pairs, sizes, temperature, batch, goal_weight, key, how)
     mean, std = moments(data.observations)
     encoder = Encoder(
         inputs=Standardise(jnp.asarray(mean), jnp.asarray(1.0 / divisor(std))),
@@ -154,7 +164,7 @@ def train_encoder(
     ) -> Float[Array, ""]:
         observations, pairs = rows
         first = pairs[jax.random.randint(key, (batch,), 0, len(pairs))]
-        both = jax.vmap(encoder.embed)(observations[jnp.concatenate([first, first + 1])])
+        both = jax.vmap(encoder)(observations[jnp.concatenate([first, first + 1])])
         return info_nce(both[:batch], both[batch:], temperature)
 
     return fit(loss, encoder, rows, part=lambda encoder: encoder.net, **how)
@@ -163,8 +173,7 @@ def train_encoder(
 def _fit_to_images(
     data: Dataset,
     pairs: Int[np.ndarray, " pairs"],
-    hidden: tuple[int, ...],
-    dim: int,
+    sizes: tuple[tuple[int, ...], int, bool],
     temperature: float,
     batch: int,
     goal_weight: float,
@@ -173,23 +182,28 @@ def _fit_to_images(
 ) -> tuple[Encoder, float]:
     """The same for images, which are gathered batch by batch."""
     goals = data.achieved_goals.shape[1] if goal_weight > 0 else 0
-    encoder = image_encoder(image_moments(data.observations), hidden, dim, goals, key=key)
+    hidden, dim, units = sizes
+    seen = image_moments(data.observations)
+    encoder = image_encoder(seen, hidden, dim, goals, units, key=key)
     images = Images([data.observations])
     scale = 1.0 / divisor(moments(data.achieved_goals)[1])
 
     def draw(step: int) -> tuple[Array, Array]:
         first = jax.random.randint(jax.random.fold_in(key, step), (batch,), 0, len(pairs))
-        both = pairs[np.concatenate([first, first])]
+        both = pairs[np.concatenate([first, first]) if units else first]
         both[batch:] += 1
         return jnp.asarray(images.gather(both)), jnp.asarray(np.asarray(data.achieved_goals)[both])
 
     def loss(encoder: Encoder, rows: tuple[Array, Array], key: PRNGKeyArray) -> Float[Array, ""]:
         both = jax.vmap(encoder.embed)(rows[0])
-        contrast = info_nce(both[:batch], both[batch:], temperature)
-        if encoder.readout is None:
-            return contrast
-        error = (jax.vmap(encoder.readout)(both) - rows[1]) * scale
-        return contrast + goal_weight * jnp.mean(error**2)
+        value = jnp.float32(0.0)
+        if units:
+            ways = jax.vmap(unit)(both)
+            value += info_nce(ways[:batch], ways[batch:], temperature)
+        if encoder.readout is not None:
+            error = (jax.vmap(encoder.readout)(both) - rows[1]) * scale
+            value += goal_weight * jnp.mean(error**2)
+        return value
 
     part = (lambda e: (e.net, e.readout)) if goals else (lambda e: e.net)
     return fit(loss, encoder, None, part=part, batches=draw, **how)
