@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -263,6 +264,19 @@ def test_the_command_of_a_cell_trains_its_policy(call, tmp_path):
     assert result["final"]["return"]["mean"] == pytest.approx(row["final"]["return"], abs=1e-4)
     assert row["best"]["step"] in (10, 20)
     assert [look["step"] for look in row["curve"]] == [10, 20]
+
+
+def test_grids_keep_what_they_share_in_a_folder_without_cells(tmp_path):
+    """As results are committed: rows alone."""
+    run_bench("two", [TINY, replace(TINY, grid="stitching")], tmp_path, command="merlin bench two")
+    before = read_rows(tmp_path)
+    assert [row["grid"] for row in before] == ["paper", "stitching"]
+    shutil.rmtree(tmp_path / "cells")
+    other = replace(TINY, seed=7)
+    run_bench("one", [other], tmp_path, command="merlin bench one")
+    after = read_rows(tmp_path)
+    assert [row["grid"] for row in after] == ["paper", "paper", "stitching"]
+    assert [row for row in after if row["cell"] != other.name] == before
 
 
 @pytest.mark.parametrize("latents", [False, True])

@@ -100,7 +100,8 @@ class Board:
 
     def _write_rows(self) -> None:
         lines = [
-            json.dumps({"grid": grid, **self.rows[name]})
+            # A row that was read from the file names the last of the grids that share it.
+            json.dumps({"grid": grid, **self.rows[name]} | {"grid": grid})
             for grid, names in self.about["grids"].items()
             for name in names
             if name in self.rows
