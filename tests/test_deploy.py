@@ -76,12 +76,14 @@ def check_judged(path, policy, rng, count=60):
     judged = jax.jit(lambda *x: policy.steps_along(policy.judge, *x))
     alone = jax.jit(dataclasses.replace(policy, judge=None).__call__)
     others = same = 0
+    places = []
     for index, (state, goal) in enumerate(zip(observations, goals, strict=True)):
         chances = policy.chances(jax.random.key(index))
         wanted = choose(state, goal, None, chances)
         seen = {"observation": state, "desired_goal": goal}
         found = fast.choose(seen, None, *map(np.asarray, chances))
         assert found.dtype == np.float32
+        places.append(seen)
         # Far from all data two proposals may be as good as each other, up to rounding.
         steps = [judged(standard[index], goals_seen[index], a) for a in (found, wanted)]
         np.testing.assert_allclose(*steps, rtol=1e-3)
@@ -90,8 +92,8 @@ def check_judged(path, policy, rng, count=60):
         np.testing.assert_allclose(told, alone(state, goal, horizons[index]), atol=1e-5)
         others += not np.allclose(found, alone(state, goal), atol=1e-3)
     assert others > 5  # the judge has had its say
-    drawn = {tuple(fast(seen).tolist()) for _ in range(20)}
-    assert len(drawn) > 1
+    drawn = [{tuple(fast(place).tolist()) for _ in range(20)} for place in places[:10]]
+    assert max(map(len, drawn)) > 1  # where a drawn proposal is the best, others are drawn next
 
 
 @pytest.mark.parametrize("task", [TASKS[0], TASKS[-1]], ids=lambda task: task.name)
@@ -103,11 +105,11 @@ def test_merlin_plus_acts_without_jax(task, tmp_path, rng):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"components": 1, "candidates": 1}, {"candidates": 0}],
-    ids=["judged", "nothing drawn", "not judged"],
+    [{}, {"components": 1, "candidates": 1}, {"candidates": 0}, {"caution": 0.1}],
+    ids=["judged", "nothing drawn", "not judged", "cautious"],
 )
 def test_merlin_plus_is_a_graph(settings, tmp_path, rng):
-    learner = MerlinPlus(hidden=(32,), caution=0.0, **settings)
+    learner = MerlinPlus(hidden=(32,), **{"caution": 0.0, **settings})
     run = write_run(tmp_path / "run", merlin.TASKS["FetchPush"], learner, rng)
     said = export.export(run, tmp_path / "policy.onnx")
     assert said["largest_difference"] < 1e-4

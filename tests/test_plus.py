@@ -15,7 +15,7 @@ from merlin.data import Dataset, Episode
 from merlin.data.relabel import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation import with_temperature
-from merlin.foresight import NARROW
+from merlin.foresight import NARROW, log_densities
 from merlin.learners import Merlin, MerlinPlus, configure
 from merlin.learners.plus import densest, draw, log_density, scatter
 from merlin.loop import make_chunk
@@ -239,6 +239,15 @@ def test_the_density_of_a_mixture():
     )
     found = [log_density((weights, means, stds), action, 2 * jnp.ones(2)) for action in actions]
     np.testing.assert_allclose(found, np.log(2 * np.pi * expected), rtol=1e-4)
+
+
+def test_numpy_has_the_same_densities():
+    scale, units = np.asarray([2.0, 0.5], np.float32), np.clip(rows(20, seed=9), -1, 1)
+    weights, means, stds = rows(3, seed=1)[:, 0], np.tanh(rows(3, seed=2)), np.exp(rows(3, seed=3))
+    found = log_densities((weights[None], means[None], stds[None]), scale, units)
+    mixture = tuple(map(jnp.asarray, (weights, means * scale, stds)))
+    wanted = [log_density(mixture, jnp.asarray(unit * scale), jnp.asarray(scale)) for unit in units]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
 def test_steps_along_a_walk_by_hand():
