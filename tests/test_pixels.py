@@ -175,13 +175,15 @@ class TestReading:
         with pytest.raises(IndexError):
             Images([images.observations]).gather(np.array([len(images.observations)]))
 
-    @pytest.mark.parametrize("change", ["cut off", "replaced"])
+    @pytest.mark.parametrize("change", ["cut off", "replaced", "deleted"])
     def test_a_file_that_was_changed(self, tmp_path, rng, change):
         path, frames = tmp_path / "frames.npy", np.zeros((50, SIZE, SIZE, 3), np.uint8)
         np.save(path, frames)
         images = Images([np.load(path, mmap_mode="r")])
         if change == "cut off":
             os.truncate(path, path.stat().st_size // 2)
+        elif change == "deleted":
+            path.unlink()
         else:
             np.save(tmp_path / "other.npy", frames)
             (tmp_path / "other.npy").replace(path)

@@ -110,13 +110,18 @@ class FileReader:
         found = np.empty((len(flat), *self._shape[1:]), self._dtype)
         size = found[:1].nbytes
         target = found.reshape(-1).view(np.uint8).data
-        with self._path.open("rb", buffering=0) as file:
-            same = identity(os.fstat(file.fileno())) == self._file
+        changed = MerlinError(f"{self._path}: was changed while it was read; load it again.")
+        try:
+            file = self._path.open("rb", buffering=0)
+        except FileNotFoundError:
+            raise changed from None
+        with file:
+            if identity(os.fstat(file.fileno())) != self._file:
+                raise changed
             for index, row in enumerate(flat.tolist()):
                 file.seek(self._first + row * size)
-                same = same and file.readinto(target[index * size : (index + 1) * size]) == size
-        if not same:
-            raise MerlinError(f"{self._path}: was changed while it was read; load it again.")
+                if file.readinto(target[index * size : (index + 1) * size]) != size:
+                    raise changed
         return found.reshape(*np.shape(rows), *self._shape[1:])
 
 
