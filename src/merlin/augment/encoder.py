@@ -9,7 +9,7 @@ successor among all those of the batch (InfoNCE):
 Two places on either side of a wall are near in space, but no walk in the data leads from one to
 the other in a step, so nothing pulls their embeddings together. Images are seen by a CNN, which may
 also be asked to tell what goal each achieves (`goal_weight`): then embedding and goal can stand for
-it.
+it. Half of its images are then drawn so that rare goals come as often as common ones (`slices.py`).
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from merlin.augment.base import divisor, moments
 from merlin.augment.fitting import fit
+from merlin.augment.slices import cut
 from merlin.data.dataset import Dataset
 from merlin.data.images import Images, image_moments
 from merlin.nets import MLP, Linear
@@ -186,13 +187,20 @@ def _fit_to_images(
     seen = image_moments(data.observations)
     encoder = image_encoder(seen, hidden, dim, goals, units, key=key)
     images = Images([data.observations])
-    scale = 1.0 / divisor(moments(data.achieved_goals)[1])
+    achieved = np.asarray(data.achieved_goals)
+    scale = 1.0 / divisor(moments(achieved)[1])
+    slices = cut(achieved[pairs]) if goals else None
 
     def draw(step: int) -> tuple[Array, Array]:
-        first = jax.random.randint(jax.random.fold_in(key, step), (batch,), 0, len(pairs))
+        draw_key = jax.random.fold_in(key, step)
+        first = np.array(jax.random.randint(draw_key, (batch,), 0, len(pairs)))
+        if slices is not None:
+            # Half of a batch as the data has them, half with rare goals as often as common ones.
+            some = jax.random.uniform(jax.random.fold_in(draw_key, 1), (batch // 2, 2))
+            first[: batch // 2] = slices.draw(np.asarray(some))
         both = pairs[np.concatenate([first, first]) if units else first]
         both[batch:] += 1
-        return jnp.asarray(images.gather(both)), jnp.asarray(np.asarray(data.achieved_goals)[both])
+        return jnp.asarray(images.gather(both)), jnp.asarray(achieved[both])
 
     def loss(encoder: Encoder, rows: tuple[Array, Array], key: PRNGKeyArray) -> Float[Array, ""]:
         both = jax.vmap(encoder.embed)(rows[0])
