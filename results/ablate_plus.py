@@ -109,17 +109,18 @@ def read() -> list[dict[str, Any]]:
 
 
 def table() -> str:
-    """The scores as Markdown: one line per way, the first the default."""
-    found: dict[tuple[str, str], dict[Data, str]] = {}
-    data = {(one.task, one.variant): one for one in DATA}
-    for row in read():
-        way = name(row["trained"]), name(row["acted"])
-        score = f"{row['return']:.1f} / {row['success']:.2f}"
-        found.setdefault(way, {})[data[row["task"], row["variant"]]] = score
+    """The scores as Markdown: one line per way, in the order in which they stand above."""
+    found = {
+        (row["task"], row["variant"], name(row["trained"]), name(row["acted"])): (
+            f"{row['return']:.1f} / {row['success']:.2f}"
+        )
+        for row in read()
+    }
     heads = [f"{one.task} {one.variant}" for one in DATA]
     lines = [["trained with", "acts with", *heads], ["---", "---", *["---:"] * len(heads)]]
-    for way, scored in found.items():
-        lines.append([*(f"`{part}`" for part in way), *(scored.get(one, "") for one in DATA)])
+    for way in [(name(trained), name(way)) for trained, acted in TRAINED for way in acted]:
+        scored = [found.get((one.task, one.variant, *way), "") for one in DATA]
+        lines.append([*(f"`{part}`" for part in way), *scored])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

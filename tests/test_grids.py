@@ -66,7 +66,8 @@ def test_a_grid_from_images():
     names = {cell.name for cell in cells}
     assert "PointReach-random-merlin-batch_size=64-pixels-s0" in names
     stitched = next(cell for cell in cells if cell.algo == "merlin-np")
-    assert dict(stitched.settings) == {"batch_size": "64", "encoder_max_updates": "1000"}
+    asked = {"batch_size": "64", "encoder_max_updates": "1000", "threshold": "auto"}
+    assert dict(stitched.settings) == asked
     assert "--pixels" in stitched.command
     assert stitched.describe()["pixels"]
     # Rows of states from before there were images are still what is asked for.

@@ -33,7 +33,11 @@ class Tuned:
 
 IMAGE_VALUES: Mapping[str, Any] = {"hidden": (256,)}
 """What the paper changes for images of all tasks: one hidden layer behind the CNN."""
-IMAGE_SETTINGS: Mapping[str, str] = {"batch_size": "64", "encoder_max_updates": "1000"}
+IMAGE_SETTINGS: Mapping[str, str] = {
+    "batch_size": "64",
+    "encoder_max_updates": "1000",
+    "threshold": "auto",  # of stitching: 0.9999 is for an encoder that was trained for longer
+}
 """What a benchmark on images sets, of the fields that a method has, so that it ends in hours."""
 
 
