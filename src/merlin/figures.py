@@ -204,6 +204,7 @@ def timing(axes: Axes, milliseconds: Mapping[str, float], *, title: str, baselin
     axes.set_ylim(min(milliseconds.values()) / 3, max(milliseconds.values()) * 12)
     axes.set_ylabel("milliseconds")
     axes.set_title(title, fontsize=10)
+    axes.set_xticks(range(len(names)), [name.replace("-", "-\n") for name in names], fontsize=9)
     axes.grid(axis="y", alpha=0.25)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
