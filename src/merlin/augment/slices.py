@@ -26,8 +26,7 @@ class Slices:
         slices = len(self.bounds) - 1
         which = (chance[:, 0] * slices).astype(np.int64)
         first, size = self.bounds[which], np.diff(self.bounds)[which]
-        # In double precision: a single one times the number of rows can be rounded up to it.
-        return self.rows[first + (chance[:, 1].astype(np.float64) * size).astype(np.int64)]
+        return self.rows[first + (chance[:, 1] * size).astype(np.int64)]
 
 
 def cut(values: Float[np.ndarray, "rows dim"]) -> Slices:
