@@ -21,7 +21,7 @@ from scipy.stats import spearmanr
 import merlin
 from merlin import figures
 from merlin.evaluation import play
-from merlin.learners.plus import densest
+from merlin.learners.mixture import densest
 from merlin.tasks.point import BOUND, ROOMS, TOLERANCE
 
 POINTS = 51

@@ -105,8 +105,8 @@ def test_merlin_plus_acts_without_jax(task, tmp_path, rng):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"components": 1, "candidates": 1}, {"candidates": 0}, {"caution": 0.1}],
-    ids=["judged", "nothing drawn", "not judged", "cautious"],
+    [{}, {"components": 1, "candidates": 1}, {"candidates": 0}, {"caution": 0.1}, {"depth": 1}],
+    ids=["judged", "nothing drawn", "not judged", "cautious", "one step ahead"],
 )
 def test_merlin_plus_is_a_graph(settings, tmp_path, rng):
     learner = MerlinPlus(hidden=(32,), **{"caution": 0.0, **settings})

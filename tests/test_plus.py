@@ -17,13 +17,18 @@ from merlin.errors import MerlinError
 from merlin.evaluation import with_temperature
 from merlin.foresight import NARROW, log_densities
 from merlin.learners import Merlin, MerlinPlus, configure
-from merlin.learners.plus import densest, draw, log_density, scatter
+from merlin.learners.mixture import chances, densest, draw, log_density, scatter
 from merlin.loop import make_chunk
 from merlin.nets import mixture_log_prob
 from merlin.training import train
 
 SMALL = MerlinPlus(
-    hidden=(64, 64), model_hidden=(64,), distance_hidden=(64,), batch_size=256, learning_rate=2e-3
+    hidden=(64, 64),
+    model_hidden=(64,),
+    distance_hidden=(64,),
+    guide_hidden=(64,),
+    batch_size=256,
+    learning_rate=2e-3,
 )
 
 
@@ -251,25 +256,58 @@ def test_numpy_has_the_same_densities():
 
 
 def test_steps_along_a_walk_by_hand():
-    """The same walk, one step after the other."""
-    policy = dataclasses.replace(judged(), depth=3)
+    """The first step by the model, the end by the guide."""
+    policy = judged()
     state, goal = jnp.zeros(2), jnp.asarray([1.5, 0.0])
-    action, embedding = jnp.asarray([0.5, 0.5]), policy.embed(None)
-    total, reached = 0.0, state
-    for walked in range(3):
-        if walked:
-            mixture = policy.mixture(jnp.concatenate([reached, goal, embedding]))
-            action = densest(mixture, jnp.ones(2))[0]
-        reached = policy.judge.next_state(reached, action)
-        left = policy.judge.steps(jnp.concatenate([reached, goal]), policy.discount)
-        total += (walked + 1) / 6 * float(left)
-        if not walked:
-            alone = left
-    found = policy.steps_along(policy.judge, state, goal, jnp.asarray([0.5, 0.5]))
-    np.testing.assert_allclose(found, total, rtol=1e-5)
+    action = jnp.asarray([0.5, 0.5])
+    first = policy.judge.next_state(state, action)
+    end = first + policy.judge.guide(jnp.concatenate([first, goal]))
+    near, far = (
+        float(policy.judge.steps(jnp.concatenate([place, goal]), policy.discount))
+        for place in (first, end)
+    )
+    assert abs(near - far) > 0.1
+    found = policy.steps_along(policy.judge, state, goal, action)
+    np.testing.assert_allclose(found, 0.2 * near + 0.8 * far, rtol=1e-5)
     short = dataclasses.replace(policy, depth=1)
-    found = short.steps_along(policy.judge, state, goal, jnp.asarray([0.5, 0.5]))
-    np.testing.assert_allclose(found, alone, rtol=1e-5)
+    found = short.steps_along(policy.judge, state, goal, action)
+    np.testing.assert_allclose(found, near, rtol=1e-5)
+
+
+def test_walks_are_made_step_by_step():
+    policy = judged()
+    states, goals = jnp.asarray(rows(5, seed=1)), jnp.asarray(rows(5, seed=2))
+    walks = policy.walks(policy.judge, states, goals)
+    np.testing.assert_array_equal(walks.state, states)
+    np.testing.assert_array_equal(walks.goal, goals)
+    for state, goal, end in zip(states, goals, walks.end, strict=True):
+        for _ in range(policy.depth - 1):
+            mixture = policy.mixture(jnp.concatenate([state, goal, policy.embed(None)]))
+            state = policy.judge.next_state(state, densest(mixture, jnp.ones(2))[0])
+        np.testing.assert_allclose(end, state, rtol=1e-4, atol=1e-5)
+
+
+def test_the_guide_tells_where_walks_end():
+    """To a small part of how far they go."""
+    policy = judged()
+    states, goals = jnp.asarray(rows(300, seed=1)), jnp.asarray(rows(300, seed=2))
+    walks = policy.walks(policy.judge, states, goals)
+    told = jax.vmap(policy.judge.walk_end)(states, goals)
+    error = np.linalg.norm(told - walks.end, axis=1).mean()
+    assert error < 0.25 * np.linalg.norm(walks.end - states, axis=1).mean()
+
+
+def test_components_are_drawn_as_often_as_they_weigh():
+    weights, means = jnp.asarray([0.0, 1.0, 2.0]) - 7.0, jnp.asarray([[0.0], [10.0], [20.0]])
+    mixture = weights, means, jnp.full((3, 1), 0.5)
+    luck = jax.vmap(lambda key: chances(key, 12, 3, 1))(jax.random.split(jax.random.key(0), 500))
+    luck, noise = (part.reshape(-1, part.shape[-1]) for part in luck)
+    assert luck.shape == (5000, 3)
+    actions = np.asarray(jax.vmap(draw, (None, 0, 0))(mixture, luck, noise)[0])[:, 0]
+    share = np.exp([0.0, 1.0, 2.0])
+    which = np.round(actions / 10).astype(int)
+    np.testing.assert_allclose(np.bincount(which) / 5000, share / share.sum(), atol=0.02)
+    assert kstest((actions - 10 * which) / 0.5, "norm").pvalue > 1e-3
 
 
 def test_keys_draw_other_actions_and_the_same_key_the_same():
@@ -324,7 +362,8 @@ def test_trains_on_stitched_data_and_resumes(tmp_path):
 def configure_with_stitching():
     from merlin.methods import configure as configure_method
 
-    small = {"hidden": "16", "model_hidden": "16", "distance_hidden": "16", "batch_size": "32"}
+    judge = {f"{net}_hidden": "16" for net in ("model", "distance", "guide")}
+    small = {"hidden": "16", "batch_size": "32", **judge}
     stitch = {"trajectories": "20", "encoder_hidden": "16", "threshold": "0.99"}
     return configure_method("merlin-plus+reverse-stitch", {**small, **stitch})
 
@@ -346,6 +385,7 @@ def test_nothing_is_tuned_per_task():
         ({"discount": 1.0}, "discount"),
         ({"model_hidden": ()}, "model_hidden"),
         ({"distance_hidden": (0,)}, "distance_hidden"),
+        ({"guide_hidden": ()}, "guide_hidden"),
         ({"max_gradient_norm": 0.0}, "max_gradient_norm"),
     ],
 )

@@ -6,6 +6,7 @@ weights (rows, components), means and deviations (rows, components, action).
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -20,6 +21,16 @@ NARROW = 0.05
 Recorded actions are often clipped: then many are exactly at a bound, and a component that holds
 these alone has no width at all.
 """
+
+LOG_ODDS = 60.0
+"""The log odds of a class against goals of other episodes count at most as so much, or as little.
+
+So much that it never matters, and so little that no exponential is too large: there is no maximum
+to be found first.
+"""
+
+WALK_WEIGHTS = np.array([0.2, 0.8], np.float32)
+"""How much the distances after the first step of a walk and at its end count."""
 
 UNDRAWN = 2
 """Proposals beside the first that are not drawn: straight to the goal, and twice as far."""
@@ -37,10 +48,9 @@ def bin_horizons(bins: int, width: int) -> np.ndarray:
     return np.arange(bins, dtype=np.float32) * width + (width + 1) / 2
 
 
-def walk_weights(depth: int) -> np.ndarray:
-    """How much the distance after each step of a walk counts: the later the more."""
-    ramp = np.arange(1, depth + 1, dtype=np.float32)
-    return ramp / ramp.sum()
+def class_discounts(bins: int, width: int, discount: float) -> np.ndarray:
+    """What a visit counts in each class of the temporal distance."""
+    return (discount ** bin_horizons(bins, width)).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,7 @@ class Foresight:
 
     distance: tuple[Layer, ...]
     model: tuple[Layer, ...]
+    guide: tuple[Layer, ...]
     square_error: float
     width: int
     candidates: int
@@ -63,9 +74,22 @@ class Foresight:
     def steps(self, state_goals: np.ndarray) -> np.ndarray:
         """The temporal distances."""
         scores = forward(self.distance, state_goals)
-        rate = math.log(self.discount)
-        soon = scores[:, :-1] + (rate * bin_horizons(scores.shape[1] - 1, self.width))
-        return (np.logaddexp.reduce(soon, axis=1) - scores[:, -1]) / rate
+        odds = np.exp(np.clip(scores[:, :-1] - scores[:, -1:], -LOG_ODDS, LOG_ODDS))
+        return np.log(odds @ self.discounts) / math.log(self.discount)
+
+    @cached_property
+    def discounts(self) -> np.ndarray:
+        """What a visit counts in each class."""
+        return class_discounts(self.distance[-1].bias.size - 1, self.width, self.discount)
+
+    def steps_along(self, states: np.ndarray, goals: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Distances by way of actions and then the policy's own steps."""
+        first = self.next_states(states, units)
+        if self.depth == 1:
+            return self.steps(np.concatenate([first, goals], axis=1))
+        begun = np.concatenate([first, goals], axis=1)
+        end = np.concatenate([first + forward(self.guide, begun), goals], axis=1)
+        return WALK_WEIGHTS @ self.steps(np.concatenate([begun, end])).reshape(2, -1)
 
 
 def forward(layers: tuple[Layer, ...], rows: np.ndarray) -> np.ndarray:
@@ -103,10 +127,13 @@ def log_densities(mixture: Mixture, scale: np.ndarray, units: np.ndarray) -> np.
     return np.logaddexp.reduce(weights - volume - (off**2).sum(axis=2) / 2, axis=1)
 
 
-def drawn(mixture: Mixture, scale: np.ndarray, chance: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Actions from the mixture of a single row, in units of their bounds."""
+def drawn(mixture: Mixture, scale: np.ndarray, luck: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Actions from the mixture of a single row, in units of their bounds.
+
+    By standard Gumbel numbers (rows, components), which choose components, and standard normal
+    ones (rows, action).
+    """
     weights, means, stds = (part[0] for part in mixture)
-    share = np.exp(weights - weights.max())
-    which = np.argmax(np.cumsum(share / share.sum())[None] >= chance[:, None], axis=1)
+    which = np.argmax(weights + luck, axis=1)
     free = np.where(scale > 0, scale, 1.0)
     return np.clip(means[which] + stds[which] * noise / free, -1.0, 1.0) * (scale > 0)

@@ -8,9 +8,10 @@ import math
 
 import numpy as np
 
-from merlin.foresight import MIN_STD, NARROW, Foresight, bin_horizons, walk_weights
-from merlin.graph import Graph, Value, embed, network, require
-from merlin.learners.plus import chances
+from merlin.eye import Layer
+from merlin.foresight import LOG_ODDS, MIN_STD, NARROW, WALK_WEIGHTS, Foresight
+from merlin.graph import Graph, Value, embed, network
+from merlin.learners.mixture import chances
 from merlin.weights import HORIZON_DIM, Weights, frequencies
 
 JUDGED = 0.0
@@ -103,23 +104,21 @@ def _drawn(graph: Graph, mixture: Mixture, weights: Weights) -> list[str]:
     """Actions from the mixture, if any are to be drawn."""
     foresight, dim = weights.foresight, len(weights.action_scale)
     assert foresight is not None
-    chance, noise = (np.asarray(part) for part in chances(None, foresight.candidates, dim))
-    if not len(chance):
+    luck, noise = (
+        np.asarray(part, np.float32)
+        for part in chances(None, foresight.candidates, weights.components, dim)
+    )
+    if not len(luck):
         return []
     logits, means, stds = mixture
-    share = graph.add("Softmax", logits, axis=-1)
-    below = graph.add("CumSum", share, graph.constant("components_axis", np.array(2)))
-    reached = graph.add("GreaterOrEqual", below, graph.constant("chance", chance[None, :, None]))
-    first = graph.add("Cast", reached, to=require("onnx").TensorProto.INT32)
-    which = graph.add("ArgMax", first, axis=-1, keepdims=0)
+    lucky = graph.add("Add", logits, graph.constant("luck", luck[None]))
+    which = graph.add("ArgMax", lucky, axis=-1, keepdims=0)
     chosen = _one_hot(graph, which, weights.components)
     mean, std = (
         graph.add("MatMul", chosen, graph.add("Squeeze", part, _axis(graph, 1)))
         for part in (means, stds)
     )
-    drawn = graph.add(
-        "Add", mean, graph.add("Mul", std, graph.constant("luck", noise[None].astype(np.float32)))
-    )
+    drawn = graph.add("Add", mean, graph.add("Mul", std, graph.constant("noise", noise[None])))
     return [_clip(graph, drawn, weights)]
 
 
@@ -136,31 +135,40 @@ def _steps(
     """How far from the goal the walks are that begin with each action: (batch, proposals)."""
     free = weights.action_scale > 0
     scale = np.where(free, 1.0 / np.where(free, weights.action_scale, 1.0), 0.0).astype(np.float32)
-    own = _embedded(graph, "own", weights.horizon or 0, weights)
-    total = ""
-    for walked, weight in enumerate(walk_weights(foresight.depth)):
-        if walked:
-            action = _densest(graph, _mixture(graph, [state, goal, own], weights), weights)
-        centred = graph.add("Sub", action, graph.constant("action_centre", weights.action_centre))
-        unit = graph.add("Mul", centred, graph.constant("to_units", scale))
-        parts = [state, Value(unit, len(scale))]
-        change = network(graph, parts, foresight.model, prefix="model_").name
-        state = Value(graph.add("Add", state.name, change), state.width)
-        left = _distance(graph, state, goal, foresight)
-        counted = graph.add("Mul", left, graph.constant(f"walk_weight_{walked}", weight))
-        total = graph.add("Add", total, counted) if total else counted
-    return total
+    centred = graph.add("Sub", action, graph.constant("action_centre", weights.action_centre))
+    unit = Value(graph.add("Mul", centred, graph.constant("to_units", scale)), len(scale))
+    first = _moved(graph, state, [state, unit], foresight.model, "model_")
+    left = _distance(graph, first, goal, foresight)
+    if foresight.depth == 1:
+        return left
+    end = _moved(graph, first, [first, goal], foresight.guide, "guide_")
+    counted = (
+        graph.add("Mul", steps, graph.constant(f"walk_weight_{place}", weight))
+        for place, (steps, weight) in enumerate(
+            zip((left, _distance(graph, end, goal, foresight)), WALK_WEIGHTS, strict=True)
+        )
+    )
+    return graph.add("Add", *counted)
+
+
+def _moved(
+    graph: Graph, state: Value, parts: list[Value], layers: tuple[Layer, ...], prefix: str
+) -> Value:
+    """A state after the change that a network tells."""
+    change = network(graph, parts, layers, prefix=prefix)
+    return Value(graph.add("Add", state.name, change.name), state.width)
 
 
 def _distance(graph: Graph, state: Value, goal: Value, foresight: Foresight) -> str:
     scores = network(graph, [state, goal], foresight.distance, prefix="distance_")
-    bins, rate = scores.width - 1, math.log(foresight.discount)
-    weight = graph.constant("discounts", rate * bin_horizons(bins, foresight.width))
-    soon = graph.add("Add", _columns(graph, scores.name, 0, bins), weight)
-    visits = graph.add("ReduceLogSumExp", soon, axes=[-1], keepdims=0)
+    bins = scores.width - 1
     other = _columns(graph, scores.name, bins, bins + 1)
-    odds = graph.add("Sub", visits, graph.add("Squeeze", other, _axis(graph, -1)))
-    return graph.add("Mul", odds, graph.constant("steps_per_odds", np.float32(1.0 / rate)))
+    log_odds = graph.add("Sub", _columns(graph, scores.name, 0, bins), other)
+    most = (graph.constant(f"log_odds_{sign:+}", np.float32(sign * LOG_ODDS)) for sign in (-1, 1))
+    odds = graph.add("Exp", graph.add("Clip", log_odds, *most))
+    visits = graph.add("MatMul", odds, graph.constant("discounts", foresight.discounts))
+    rate = np.float32(1.0 / math.log(foresight.discount))
+    return graph.add("Mul", graph.add("Log", visits), graph.constant("steps_per_odds", rate))
 
 
 def _best(

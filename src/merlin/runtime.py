@@ -24,7 +24,6 @@ from merlin.foresight import (
     forward,
     log_densities,
     mixture_of,
-    walk_weights,
 )
 from merlin.weights import Weights, frequencies, read
 
@@ -160,18 +159,19 @@ class MixturePolicy(Policy):
         """
         foresight, dim = self.weights.foresight, len(self.weights.action_scale)
         judged = foresight is not None and horizon is None
-        shape = (max(foresight.candidates - UNDRAWN, 0) if judged and foresight else 0, dim)
-        chance, noise = self._rng.random(shape[0]), self._rng.standard_normal(shape)
-        return self.choose(observation, horizon, chance, noise)
+        count = max(foresight.candidates - UNDRAWN, 0) if judged and foresight else 0
+        luck = self._rng.gumbel(size=(count, self.weights.components))
+        noise = self._rng.standard_normal((count, dim))
+        return self.choose(observation, horizon, luck, noise)
 
     def choose(
         self,
         observation: Mapping[str, Any],
         horizon: float | None,
-        chance: np.ndarray,
+        luck: np.ndarray,
         noise: np.ndarray,
     ) -> np.ndarray:
-        """The same, by given numbers from 0 to 1 and standard normal ones for the proposals."""
+        """The same, by given Gumbel and standard normal numbers for the proposals."""
         weights = self.weights
         raw = np.concatenate([np.asarray(part, np.float32) for part in self._seen(observation)])
         x = np.clip(raw - self._shift, self._floor, self._limit) * self._scale
@@ -179,7 +179,7 @@ class MixturePolicy(Policy):
         unit = densest(mixture, weights.action_scale)
         if weights.foresight is not None and horizon is None:
             straight = densest(self._mixture(x[None], 1.0), weights.action_scale)
-            proposed = drawn(mixture, weights.action_scale, chance, noise).astype(np.float32)
+            proposed = drawn(mixture, weights.action_scale, luck, noise).astype(np.float32)
             hurried = np.clip(2.0 * straight, -1.0, 1.0)
             units = np.concatenate([unit, straight, hurried, proposed])
             units = units[: 1 + weights.foresight.candidates]
@@ -192,13 +192,7 @@ class MixturePolicy(Policy):
     ) -> np.ndarray:
         """The proposal to take: the judge's word weighed against how likely each is."""
         states, goals = np.split(np.repeat(x[None], len(units), 0), [self._sizes[0]], axis=1)
-        steps, acting = np.zeros(len(units), np.float32), units
-        for walked, weight in enumerate(walk_weights(foresight.depth)):
-            if walked:
-                mixture = self._mixture(np.concatenate([states, goals], axis=1), None)
-                acting = densest(mixture, self.weights.action_scale)
-            states = foresight.next_states(states, acting)
-            steps += weight * foresight.steps(np.concatenate([states, goals], axis=1))
+        steps = foresight.steps_along(states, goals, units)
         best = int(np.argmin(steps - foresight.caution * foresight.square_error * likely))
         return units[best : best + 1]
 

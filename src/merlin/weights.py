@@ -166,6 +166,7 @@ def _foresight(
     return Foresight(
         distance=_layers(arrays, "judge.distance.layers."),
         model=_layers(arrays, "judge.model.layers."),
+        guide=_layers(arrays, "judge.guide.layers."),
         square_error=float(arrays.pop("judge.square_error")),
         width=bin_width(max_horizon),
         **{name: settings[name] for name in ("candidates", "depth", "caution", "discount")},
@@ -206,6 +207,7 @@ def _foresees(foresight: Foresight, states: int, goals: int, actions: int) -> bo
     ends = (
         (foresight.distance, states + goals, None),
         (foresight.model, states + actions, states),
+        (foresight.guide, states + goals, states),
     )
     return all(
         layers

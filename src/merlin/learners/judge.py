@@ -13,6 +13,11 @@ whatever p(g) is, and only differences are ever asked for. To stay at the goal c
 to pass it; p(h | s, g) alone has that backwards, because who stays is there after any number of
 steps. The forward model predicts the change of a state within one step.
 
+A judge looks further than one step, because the first alone sees no way around a corner: it asks
+where the policy itself would go on to. To walk there step by step would take a pass of the policy's
+network and one of the model for each step and each proposal. So a small network, the guide, learns
+to tell at once where such walks end, from walks that are made step by step while it learns.
+
 A judge also knows how far it is off: on recorded steps, where the true next state is known, it
 compares the distance from there with the distance from where the model says the step leads. In
 free space that is a fraction of a step; where things are pushed it may be more than a step, and
@@ -24,12 +29,11 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from merlin.foresight import bin_horizons, bin_width
-from merlin.nets import MLP, polyak
-from merlin.types import Spec
+from merlin.foresight import LOG_ODDS, bin_width, class_discounts
+from merlin.nets import MLP, clip_by_norm, polyak
+from merlin.types import Metrics, Spec
 
 ERROR_KEEP = 0.99
 """Share of the running error that an update keeps."""
@@ -47,6 +51,7 @@ class Judge(eqx.Module):
 
     distance: MLP
     model: MLP
+    guide: MLP
     square_error: Float[Array, ""]  # of distances, because the model errs; in steps, squared
     width: int = eqx.field(static=True)  # horizons per bin
 
@@ -55,6 +60,7 @@ class Judge(eqx.Module):
         spec: Spec,
         distance_hidden: tuple[int, ...],
         model_hidden: tuple[int, ...],
+        guide_hidden: tuple[int, ...],
         *,
         key: PRNGKeyArray,
     ):
@@ -62,17 +68,18 @@ class Judge(eqx.Module):
         self.width = bin_width(spec.max_horizon)
         bins = math.ceil(spec.max_horizon / self.width)
         distance_key, model_key = jax.random.split(key)
+        guide_key = jax.random.fold_in(key, 2)
         # One class per bin, and the last for goals of other episodes.
         self.distance = MLP(states + goals, distance_hidden, bins + 1, key=distance_key)
         self.model = MLP(states + spec.action_dim, model_hidden, states, key=model_key)
+        self.guide = MLP(states + goals, guide_hidden, states, key=guide_key)
         # What has not been measured is not trusted.
         self.square_error = jnp.float32(spec.max_horizon) ** 2
 
     @property
-    def horizons(self) -> Float[np.ndarray, " bins"]:
-        """The horizon in the middle of each bin."""
-        bins = self.distance.layers[-1].bias.shape[0] - 1
-        return bin_horizons(bins, self.width)
+    def bins(self) -> int:
+        """Classes of the distance but for the last, another episode's."""
+        return self.distance.layers[-1].bias.shape[0] - 1
 
     def log_prob(
         self, state_goal: Float[Array, " inputs"], horizon: Float[Array, ""]
@@ -87,14 +94,22 @@ class Judge(eqx.Module):
 
     def steps(self, state_goal: Float[Array, " inputs"], discount: float) -> Float[Array, ""]:
         """The temporal distance as one number, up to one that depends on the goal alone."""
-        scores, rate = self.distance(state_goal), math.log(discount)
-        return (jax.nn.logsumexp(scores[:-1] + rate * self.horizons) - scores[-1]) / rate
+        scores = self.distance(state_goal)
+        odds = jnp.exp(jnp.clip(scores[:-1] - scores[-1], -LOG_ODDS, LOG_ODDS))
+        visits = jnp.dot(odds, class_discounts(self.bins, self.width, discount))
+        return jnp.log(visits) / math.log(discount)
 
     def next_state(
         self, state: Float[Array, " state"], unit: Float[Array, " action"]
     ) -> Float[Array, " state"]:
         """The standardised state after an action."""
         return state + self.model(jnp.concatenate([state, unit]))
+
+    def walk_end(
+        self, state: Float[Array, " state"], goal: Float[Array, " goal"]
+    ) -> Float[Array, " state"]:
+        """Where the policy's own steps lead from a state, as the guide tells."""
+        return state + self.guide(jnp.concatenate([state, goal]))
 
 
 class Pairs(eqx.Module):
@@ -107,25 +122,52 @@ class Pairs(eqx.Module):
     horizon: Float[Array, " batch"]
 
 
-def judge_loss(
-    judge: Judge, pairs: Pairs
-) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
+class Walks(eqx.Module):
+    """Where the policy's own steps lead, from states towards goals."""
+
+    state: Float[Array, "rows state"]
+    goal: Float[Array, "rows goal"]
+    end: Float[Array, "rows state"]
+
+
+def starts(pairs: Pairs) -> tuple[Float[Array, "rows state"], Float[Array, "rows goal"]]:
+    """States and goals that the guide learns from: half of the goals are other episodes'.
+
+    Those are what a policy is given when it acts: goals that nobody went to from where it is.
+    """
+    half = len(pairs.goal) // 2
+    goal = jnp.concatenate([pairs.goal[:half], jnp.roll(pairs.goal, 1, axis=0)[half:]])
+    return pairs.next_state, goal
+
+
+def judge_loss(judge: Judge, pairs: Pairs, walks: Walks) -> tuple[Float[Array, ""], Metrics]:
     """Cross-entropy of the steps between states and goals, and squared errors of changes.
 
     Goals of other episodes are those of the batch's other rows. A change is measured in units of
     how much changes differ within the batch, so that what moves seldom or little is learned as well
-    as what always moves; but not what is still (`STILL`).
+    as what always moves; but not what is still (`STILL`). So is the change along a walk.
     """
     own = jnp.concatenate([pairs.state, pairs.goal], axis=1)
     other = jnp.concatenate([pairs.state, jnp.roll(pairs.goal, 1, axis=0)], axis=1)
     likelihood = jax.vmap(judge.log_prob)(own, pairs.horizon) + jax.vmap(judge.log_prob_other)(
         other
     )
-    distance = -jnp.mean(likelihood)
     scale = jnp.maximum(jnp.std(pairs.next_state - pairs.state, axis=0), STILL)
     guess = jax.vmap(judge.next_state)(pairs.state, pairs.unit)
-    error = jnp.mean(((guess - pairs.next_state) / scale) ** 2)
-    return distance + error, (distance, error)
+    end = jax.vmap(judge.walk_end)(walks.state, walks.goal)
+    parts = {
+        "distance_loss": -jnp.mean(likelihood),
+        "model_loss": jnp.mean(((guess - pairs.next_state) / scale) ** 2),
+        "guide_loss": jnp.mean(((end - walks.end) / scale) ** 2),
+    }
+    return sum(parts.values(), jnp.float32(0.0)), parts
+
+
+def clip_each(gradient: Judge, limit: float) -> Judge:
+    """Each network's gradient limited by itself: what one learns fast shall not slow the others."""
+    networks = lambda judge: (judge.distance, judge.model, judge.guide)  # noqa: E731
+    clipped = tuple(clip_by_norm(part, limit)[0] for part in networks(gradient))
+    return eqx.tree_at(networks, gradient, clipped)
 
 
 def with_error(judge: Judge, pairs: Pairs, discount: float) -> Judge:

@@ -40,22 +40,14 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
-from merlin.foresight import NARROW, UNDRAWN, walk_weights
+from merlin.foresight import WALK_WEIGHTS
 from merlin.learners.base import check_horizon, check_settings
-from merlin.learners.judge import Judge, Pairs, judge_loss, with_error
+from merlin.learners.judge import Judge, Pairs, Walks, clip_each, judge_loss, starts, with_error
+from merlin.learners.mixture import Chances, Mixture, chances, densest, draw, log_density
 from merlin.learners.policies import GoalPolicy, make_policy, with_net
-from merlin.nets import descend_clipped, mixture_log_prob
+from merlin.nets import descend, descend_clipped, mixture_log_prob
 from merlin.types import Batch, Metrics, Spec
 from merlin.vision import Net
-
-Mixture = tuple[
-    Float[Array, " components"],
-    Float[Array, "components action"],
-    Float[Array, "components action"],
-]
-"""Log weights (up to a constant), means and standard deviations."""
-Chances = tuple[Float[Array, " candidates"], Float[Array, "candidates action"]]
-"""Numbers from 0 to 1 that choose components, and standard normal ones."""
 
 
 class MixturePolicy(GoalPolicy):
@@ -101,7 +93,7 @@ class MixturePolicy(GoalPolicy):
         return self.with_noise(action, std, self.temperature, key)
 
     def chances(self, key: PRNGKeyArray | None) -> Chances:
-        return chances(key, self.candidates, self.dim)
+        return chances(key, self.candidates, self.components, self.dim)
 
     @property
     def dim(self) -> int:
@@ -158,78 +150,33 @@ class MixturePolicy(GoalPolicy):
     ) -> Float[Array, ""]:
         """Steps to the goal by way of an action and then the policy's own, as the judge sees it.
 
-        The mean over the walk of the distances left, of which the later count more: the first alone
-        sees no way around a corner, the last alone not which of two walks is there sooner. State
-        and goal are standardised.
+        A mean of the distances left after the first step and at the end of the walk: the first
+        alone sees no way around a corner, the end alone not which of two walks is there sooner.
+        State and goal are standardised.
         """
-        walk, embedding = [], self.embed(None)
-        for walked in range(self.depth):
-            if walked:
-                mixture = self.mixture(jnp.concatenate([state, goal, embedding]))
-                action, _ = densest(mixture, self.action_scale)
-            state = judge.next_state(state, self.in_units(action))
-            walk.append(jnp.concatenate([state, goal]))
-        left = jax.vmap(judge.steps, (0, None))(jnp.stack(walk), self.discount)
-        return jnp.dot(walk_weights(self.depth), left)
+        first = judge.next_state(state, self.in_units(action))
+        if self.depth == 1:
+            return judge.steps(jnp.concatenate([first, goal]), self.discount)
+        walk = jnp.stack([first, judge.walk_end(first, goal)])
+        ends = jax.vmap(lambda state: jnp.concatenate([state, goal]))(walk)
+        left = jax.vmap(judge.steps, (0, None))(ends, self.discount)
+        return jnp.dot(WALK_WEIGHTS, left)
 
+    def walks(
+        self, judge: Judge, state: Float[Array, "rows state"], goal: Float[Array, "rows goal"]
+    ) -> Walks:
+        """Where the policy's own steps lead, by the judge's model: what its guide is to tell."""
+        embedding = self.embed(None)
 
-def densest(
-    mixture: Mixture, scale: Float[Array, " action"]
-) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
-    """Mean and deviation of the component with the highest weight per volume."""
-    weights, means, stds = mixture
-    best = jnp.argmax(weights - jnp.sum(jnp.log(widths(stds, scale)), axis=1))
-    return means[best], stds[best]
+        def onward(state: Array, goal: Array) -> Array:
+            mixture = self.mixture(jnp.concatenate([state, goal, embedding]))
+            action, _ = densest(mixture, self.action_scale)
+            return judge.next_state(state, self.in_units(action))
 
-
-def log_density(
-    mixture: Mixture, action: Float[Array, " action"], scale: Float[Array, " action"]
-) -> Float[Array, ""]:
-    """Of a mixture at an action, up to a constant."""
-    weights, means, stds = mixture
-    wide = widths(stds, scale)
-    return jax.nn.logsumexp(
-        weights - jnp.sum(jnp.log(wide) + ((action - means) / wide) ** 2 / 2, axis=1)
-    )
-
-
-def widths(
-    stds: Float[Array, "components action"], scale: Float[Array, " action"]
-) -> Float[Array, "components action"]:
-    """Deviations, where none counts as narrower than `NARROW`."""
-    return jnp.maximum(stds, NARROW * scale)
-
-
-def draw(
-    mixture: Mixture, chance: Float[Array, ""], noise: Float[Array, " action"]
-) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
-    """An action from a mixture, by a number from 0 to 1 and standard normal ones."""
-    weights, means, stds = mixture
-    which = jnp.argmax(jnp.cumsum(jax.nn.softmax(weights)) >= chance)
-    return means[which] + stds[which] * noise, stds[which]
-
-
-def chances(key: PRNGKeyArray | None, candidates: int, dim: int) -> Chances:
-    """What to draw actions by; without a key the same numbers at every call."""
-    drawn = max(candidates - UNDRAWN, 0)
-    uniform = scatter(jax.random.key(0) if key is None else key, drawn, dim + 1)
-    return uniform[:, 0], jax.scipy.special.ndtri(uniform[:, 1:])
-
-
-def scatter(key: PRNGKeyArray, rows: int, columns: int) -> Float[Array, "rows columns"]:
-    """Numbers between 0 and 1 that a key scatters, by hashing where they stand.
-
-    JAX's own generator would take as long as the network takes to act on one state. The hash is
-    lowbias32 by C. Wellons, once for each half of the key.
-    """
-    x = jnp.arange(rows * columns, dtype=jnp.uint32).reshape(rows, columns)
-    for word in jax.random.key_data(key):
-        x = x + word
-        x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-        x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
-        x = x ^ (x >> 16)
-    # 23 bits and a half: neither 0 nor 1, where a normal number would be infinite.
-    return ((x >> 9).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)
+        end = state
+        for _ in range(self.depth - 1):
+            end = jax.vmap(onward)(end, goal)
+        return Walks(state, goal, end)
 
 
 class PlusState(eqx.Module):
@@ -248,11 +195,12 @@ class MerlinPlus:
     hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
     horizon: int = 5  # that the mixture is asked for
     candidates: int = 7  # proposals beside the first; 0: nothing is judged
-    depth: int = 3  # steps that the judge looks ahead
+    depth: int = 4  # steps that the judge looks ahead
     caution: float = 1.0  # weight of the mixture's density against the judge's word
     discount: float = 0.9  # of the temporal distance
     model_hidden: tuple[int, ...] = (128, 128)
-    distance_hidden: tuple[int, ...] = (256, 256)
+    distance_hidden: tuple[int, ...] = (128, 128)
+    guide_hidden: tuple[int, ...] = (128, 128)
     temperature: float = 0.0  # noise when acting, in deviations
     hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 5e-4
@@ -262,9 +210,11 @@ class MerlinPlus:
     def __post_init__(self) -> None:
         check_settings(self)
         check_horizon(self.horizon)
-        layers = (self.model_hidden, self.distance_hidden)
+        layers = (self.model_hidden, self.distance_hidden, self.guide_hidden)
         if min(self.components, self.depth, *map(len, layers), *sum(layers, ())) < 1:
-            raise MerlinError("components, depth, model_hidden, distance_hidden: start at 1.")
+            raise MerlinError(
+                "components, depth, model_hidden, distance_hidden, guide_hidden: start at 1."
+            )
         if self.candidates < 0:
             raise MerlinError(f"candidates: {self.candidates} is not a number from 0 up.")
         for name in ("caution", "temperature"):
@@ -290,7 +240,7 @@ class MerlinPlus:
         heads = 2 * spec.action_dim + (1 if self.components > 1 else 0)
         judge = None
         if self.candidates:
-            hidden = (self.distance_hidden, self.model_hidden)
+            hidden = (self.distance_hidden, self.model_hidden, self.guide_hidden)
             judge = Judge(spec, *hidden, key=jax.random.fold_in(key, 1))
         policy = make_policy(
             MixturePolicy,
@@ -333,9 +283,10 @@ class MerlinPlus:
             goal=jax.vmap(policy.goal_normaliser)(batch.future_goal),
             horizon=batch.future_horizon,
         )
-        (_, parts), gradient = jax.value_and_grad(judge_loss, has_aux=True)(judge, pairs)
-        moved, judge_optimiser, norm = descend_clipped(
-            self._optimiser, judge, gradient, state.judge_optimiser, limit
+        walks = policy.walks(judge, *starts(pairs))
+        (_, parts), gradient = jax.value_and_grad(judge_loss, has_aux=True)(judge, pairs, walks)
+        moved, judge_optimiser = descend(
+            self._optimiser, judge, clip_each(gradient, limit), state.judge_optimiser
         )
         judge = with_error(moved, pairs, self.discount)
         after = PlusState(
@@ -345,9 +296,7 @@ class MerlinPlus:
         )
         return after, {
             **metrics,
-            "distance_loss": parts[0],
-            "model_loss": parts[1],
-            "judge_gradient_norm": norm,
+            **parts,
             "judge_error": jnp.sqrt(judge.square_error),
         }
 
