@@ -1,10 +1,11 @@
 """Time per update and per action of Merlin-plus and the diffusion methods against Merlin.
 
 FetchPush shapes (observation 25, action 4, goal 3) and the sizes of the releases; each method
-trains with its own batch size. A call acts for 1 state or for 100 at once, jitted, as the
-evaluation does. Rounds go from method to method, so that a noisy neighbour slows all of them. The
-median call is what a caller waits; the fastest leaves out what it costs to hand work to another
-thread and back, which is most of the time of a small network, so both ratios are told.
+trains with its own batch size. A call acts for 1 state or for 100 at once, compiled with the
+policy's weights in it, in the caller's own thread: flattening a policy's arrays in Python and
+handing work to another thread take longer than a small network does, and would hide what is
+measured. Rounds go from method to method, so that a noisy neighbour slows all of them. Told are the
+median call and the fastest.
 
 Decision Diffuser with 200 denoising steps takes minutes for a batch of 100 on a CPU. Its time is
 measured with few steps and scaled, from the difference of two lengths, so that what does not depend
@@ -19,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from matplotlib.figure import Figure
@@ -62,14 +62,8 @@ def acting(policy: Any, batch: int) -> Callable[[], None]:
     rows = rng.standard_normal((batch, OBSERVATION)), rng.standard_normal((batch, GOAL))
     observation, goal = (array.astype(np.float32) for array in rows)
     keys = jax.random.split(jax.random.key(0), batch)
-    arrays, static = eqx.partition(policy, eqx.is_array)
-
-    @jax.jit
-    def act(arrays: Any, observation: Any, goal: Any, keys: Any) -> Any:
-        policy = eqx.combine(arrays, static)
-        return jax.vmap(policy, (0, 0, None, 0))(observation, goal, None, keys)
-
-    return lambda: jax.block_until_ready(act(arrays, observation, goal, keys))
+    act = jax.jit(lambda s, g, keys: jax.vmap(policy, (0, 0, None, 0))(s, g, None, keys))
+    return lambda: jax.block_until_ready(act(observation, goal, keys))
 
 
 def contenders() -> dict[str, Callable[[], None]]:
@@ -120,6 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     runs = contenders()
     for run in runs.values():
         run()

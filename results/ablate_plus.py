@@ -19,6 +19,7 @@ from merlin.evaluation import evaluate
 from merlin.experts.collect import collect_cached
 from merlin.learners import MerlinPlus
 from merlin.learners.plus import MixturePolicy
+from merlin.signals import Interrupted
 from merlin.tasks.registry import find
 
 ROWS = Path(__file__).parent / "plus-ablations.jsonl"
@@ -52,7 +53,7 @@ TRAINED: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
             {},
             UNJUDGED,
             *({"candidates": number} for number in (1, 3, 15)),
-            *({"depth": depth} for depth in (1, 2)),
+            {"depth": 1},
             *({"caution": caution} for caution in (0.0, 0.5, 2.0)),
             *({"temperature": temperature} for temperature in (0.5, 1.0)),
         ),
@@ -131,10 +132,13 @@ def main() -> None:
     known = {
         (row["task"], row["variant"], name(row["trained"]), name(row["acted"])) for row in read()
     }
-    for row in scores(given.runs, known):
-        with ROWS.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(json.dumps(row))
+    try:
+        for row in scores(given.runs, known):
+            with ROWS.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(json.dumps(row), flush=True)
+    except (KeyboardInterrupt, Interrupted):
+        raise SystemExit("stopped; started again, it goes on from here.") from None
 
 
 if __name__ == "__main__":

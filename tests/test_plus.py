@@ -213,11 +213,10 @@ def test_the_judges_word_is_weighed_against_how_likely_a_proposal_is():
     agreed = 0
     for state, goal in zip(rows(8, seed=7), rows(8, seed=8), strict=True):
         mixture, chances = policy.distribution(state, goal), policy.chances(None)
-        drawn = [draw(mixture, *chance)[0] for chance in zip(*chances, strict=True)]
+        drawn = [draw(mixture, jnp.ones(2), *luck)[0] for luck in zip(*chances, strict=True)]
         assert len(drawn) == policy.candidates - 2
-        straight = densest(policy.distribution(state, goal, 1.0), jnp.ones(2))[0]
         first = densest(mixture, jnp.ones(2))[0]
-        actions = jnp.clip(jnp.stack([first, straight, 2 * straight, *drawn]), -1.0, 1.0)
+        actions = jnp.clip(jnp.stack([first, 2 * first, 4 * first, *drawn]), -1.0, 1.0)
         standard = policy.observation_normaliser(state), policy.goal_normaliser(goal)
         steps = jnp.stack([policy.steps_along(policy.judge, *standard, a) for a in actions])
         likely = jnp.stack([log_density(mixture, a, jnp.ones(2)) for a in actions])
@@ -297,17 +296,23 @@ def test_the_guide_tells_where_walks_end():
     assert error < 0.25 * np.linalg.norm(walks.end - states, axis=1).mean()
 
 
-def test_components_are_drawn_as_often_as_they_weigh():
-    weights, means = jnp.asarray([0.0, 1.0, 2.0]) - 7.0, jnp.asarray([[0.0], [10.0], [20.0]])
-    mixture = weights, means, jnp.full((3, 1), 0.5)
+def test_components_are_drawn_by_their_weight_per_volume():
+    """Weights 1, 3 and 6, of which the last is three times as wide as the others."""
+    weights, means = (
+        jnp.log(jnp.asarray([1.0, 3.0, 6.0])) - 7.0,
+        jnp.asarray([[0.0], [10.0], [20.0]]),
+    )
+    stds = jnp.asarray([0.5, 0.5, 1.5])
     luck = jax.vmap(lambda key: chances(key, 12, 3, 1))(jax.random.split(jax.random.key(0), 500))
     luck, noise = (part.reshape(-1, part.shape[-1]) for part in luck)
     assert luck.shape == (5000, 3)
-    actions = np.asarray(jax.vmap(draw, (None, 0, 0))(mixture, luck, noise)[0])[:, 0]
-    share = np.exp([0.0, 1.0, 2.0])
-    which = np.round(actions / 10).astype(int)
-    np.testing.assert_allclose(np.bincount(which) / 5000, share / share.sum(), atol=0.02)
-    assert kstest((actions - 10 * which) / 0.5, "norm").pvalue > 1e-3
+    mixture, scale = (weights, means, stds[:, None]), jnp.ones(1)
+    actions, spread = jax.vmap(draw, (None, None, 0, 0))(mixture, scale, luck, noise)
+    which = np.clip(np.round(np.asarray(actions)[:, 0] / 10), 0, 2).astype(int)
+    np.testing.assert_allclose(np.bincount(which) / 5000, [1 / 6, 3 / 6, 2 / 6], atol=0.02)
+    np.testing.assert_array_equal(spread[:, 0], stds[which])
+    apart = (actions[:, 0] - 10.0 * which) / stds[which]
+    assert kstest(apart, "norm").pvalue > 1e-3
 
 
 def test_keys_draw_other_actions_and_the_same_key_the_same():

@@ -32,8 +32,8 @@ to be found first.
 WALK_WEIGHTS = np.array([0.2, 0.8], np.float32)
 """How much the distances after the first step of a walk and at its end count."""
 
-UNDRAWN = 2
-"""Proposals beside the first that are not drawn: straight to the goal, and twice as far."""
+HASTE = np.array([2.0, 4.0], np.float32)
+"""How many times as far as the first proposal those go that hurry; all others are drawn."""
 
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -113,27 +113,30 @@ def mixture_of(outputs: np.ndarray, components: int, dim: int) -> Mixture:
 
 def densest(mixture: Mixture, scale: np.ndarray) -> np.ndarray:
     """For each row the mean of the component with the highest weight per volume."""
-    weights, means, stds = mixture
-    best = np.argmax(weights - np.log(np.maximum(stds, NARROW * scale)).sum(axis=2), axis=1)
-    return means[np.arange(len(best)), best]
+    best = np.argmax(per_volume(mixture, scale), axis=1)
+    return mixture[1][np.arange(len(best)), best]
+
+
+def per_volume(mixture: Mixture, scale: np.ndarray) -> np.ndarray:
+    """Log weights of the components per volume, up to a constant."""
+    weights, _, stds = mixture
+    return weights - np.log(np.maximum(stds, NARROW * scale)).sum(axis=2)
 
 
 def log_densities(mixture: Mixture, scale: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Of the mixture of a single row at actions in units of their bounds, up to a constant."""
-    weights, means, stds = (part[0] for part in mixture)
-    wide = np.maximum(stds, NARROW * scale)
-    off = (units[:, None] - means[None]) * scale / wide
-    volume = np.log(wide).sum(axis=1)
-    return np.logaddexp.reduce(weights - volume - (off**2).sum(axis=2) / 2, axis=1)
+    _, means, stds = mixture
+    off = (units[:, None] - means) * scale / np.maximum(stds, NARROW * scale)
+    return np.logaddexp.reduce(per_volume(mixture, scale) - (off**2).sum(axis=2) / 2, axis=1)
 
 
 def drawn(mixture: Mixture, scale: np.ndarray, luck: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """Actions from the mixture of a single row, in units of their bounds.
 
-    By standard Gumbel numbers (rows, components), which choose components, and standard normal
-    ones (rows, action).
+    By standard Gumbel numbers (rows, components), which choose components by their weight per
+    volume, and standard normal ones (rows, action).
     """
-    weights, means, stds = (part[0] for part in mixture)
-    which = np.argmax(weights + luck, axis=1)
+    _, means, stds = (part[0] for part in mixture)
+    which = np.argmax(per_volume(mixture, scale) + luck, axis=1)
     free = np.where(scale > 0, scale, 1.0)
     return np.clip(means[which] + stds[which] * noise / free, -1.0, 1.0) * (scale > 0)

@@ -9,10 +9,10 @@ import math
 import numpy as np
 
 from merlin.eye import Layer
-from merlin.foresight import LOG_ODDS, MIN_STD, NARROW, WALK_WEIGHTS, Foresight
+from merlin.foresight import HASTE, LOG_ODDS, MIN_STD, NARROW, WALK_WEIGHTS, Foresight
 from merlin.graph import Graph, Value, embed, network
 from merlin.learners.mixture import chances
-from merlin.weights import HORIZON_DIM, Weights, frequencies
+from merlin.weights import Weights
 
 JUDGED = 0.0
 """The horizon that stands for none: proposals are judged."""
@@ -36,10 +36,7 @@ def act(graph: Graph, state: Value, goal: Value, weights: Weights) -> None:
     mixture = _mixture(graph, [state, goal, horizon], weights)
     action = _densest(graph, mixture, weights)
     if weights.foresight is not None:
-        soon = _mixture(graph, [state, goal, _embedded(graph, "straight", 1, weights)], weights)
-        straight = _densest(graph, soon, weights)
-        parts = [action, straight, _hurried(graph, straight, weights)]
-        parts = [*parts[: 1 + weights.foresight.candidates], *_drawn(graph, mixture, weights)]
+        parts = [action, _hurried(graph, action, weights), *_drawn(graph, mixture, weights)]
         proposals = graph.add("Concat", *parts, axis=1)
         steps = _steps(graph, state, goal, proposals, weights, weights.foresight)
         likely = _log_density(graph, mixture, proposals, weights)
@@ -67,12 +64,17 @@ def _mixture(graph: Graph, parts: list[Value], weights: Weights) -> Mixture:
 
 def _densest(graph: Graph, mixture: Mixture, weights: Weights) -> str:
     """The mean of the component with the highest weight per volume."""
-    logits, means, stds = mixture
-    width = graph.add("Log", _widths(graph, stds, weights))
-    volume = graph.add("ReduceSum", width, _axis(graph, -1), keepdims=0)
-    best = graph.add("ArgMax", graph.add("Sub", logits, volume), axis=-1, keepdims=0)
+    _, means, _ = mixture
+    best = graph.add("ArgMax", _per_volume(graph, mixture, weights), axis=-1, keepdims=0)
     chosen = graph.add("Unsqueeze", _one_hot(graph, best, weights.components), _axis(graph, -1))
     return graph.add("ReduceSum", graph.add("Mul", chosen, means), _axis(graph, 2), keepdims=0)
+
+
+def _per_volume(graph: Graph, mixture: Mixture, weights: Weights) -> str:
+    """Log weights of the components per volume, up to a constant."""
+    logits, _, stds = mixture
+    width = graph.add("Log", _widths(graph, stds, weights))
+    return graph.add("Sub", logits, graph.add("ReduceSum", width, _axis(graph, -1), keepdims=0))
 
 
 def _widths(graph: Graph, stds: str, weights: Weights) -> str:
@@ -83,21 +85,22 @@ def _widths(graph: Graph, stds: str, weights: Weights) -> str:
 
 def _log_density(graph: Graph, mixture: Mixture, proposals: str, weights: Weights) -> str:
     """Of a mixture at each proposal, up to a constant: (batch, proposals)."""
-    logits, means, stds = mixture
-    wide = _widths(graph, stds, weights)
+    _, means, stds = mixture
     off = graph.add("Sub", graph.add("Unsqueeze", proposals, _axis(graph, 2)), means)
-    ratio = graph.add("Div", off, wide)
+    ratio = graph.add("Div", off, _widths(graph, stds, weights))
     half = graph.add("Mul", graph.add("Mul", ratio, ratio), graph.constant("half", np.float32(0.5)))
-    each = graph.add("Add", graph.add("Log", wide), half)
-    cost = graph.add("ReduceSum", each, _axis(graph, -1), keepdims=0)
-    return graph.add("ReduceLogSumExp", graph.add("Sub", logits, cost), axes=[-1], keepdims=0)
+    apart = graph.add("ReduceSum", half, _axis(graph, -1), keepdims=0)
+    each = graph.add("Sub", _per_volume(graph, mixture, weights), apart)
+    return graph.add("ReduceLogSumExp", each, axes=[-1], keepdims=0)
 
 
-def _hurried(graph: Graph, straight: str, weights: Weights) -> str:
-    """Twice as far from the middle of the bounds."""
+def _hurried(graph: Graph, action: str, weights: Weights) -> str:
+    """Several times as far from the middle of the bounds."""
+    assert weights.foresight is not None
     centre = graph.constant("action_centre", weights.action_centre)
-    off = graph.add("Sub", straight, centre)
-    return _clip(graph, graph.add("Add", straight, off), weights)
+    off = graph.add("Sub", action, centre)
+    haste = graph.constant("haste", HASTE[None, : weights.foresight.candidates, None])
+    return _clip(graph, graph.add("Add", graph.add("Mul", off, haste), centre), weights)
 
 
 def _drawn(graph: Graph, mixture: Mixture, weights: Weights) -> list[str]:
@@ -110,8 +113,9 @@ def _drawn(graph: Graph, mixture: Mixture, weights: Weights) -> list[str]:
     )
     if not len(luck):
         return []
-    logits, means, stds = mixture
-    lucky = graph.add("Add", logits, graph.constant("luck", luck[None]))
+    _, means, stds = mixture
+    heights = _per_volume(graph, mixture, weights)
+    lucky = graph.add("Add", heights, graph.constant("luck", luck[None]))
     which = graph.add("ArgMax", lucky, axis=-1, keepdims=0)
     chosen = _one_hot(graph, which, weights.components)
     mean, std = (
@@ -186,13 +190,6 @@ def _best(
 def _expand(graph: Graph, value: Value) -> Value:
     """Rows as the only proposal of each."""
     return Value(graph.add("Unsqueeze", value.name, _axis(graph, 1)), value.width)
-
-
-def _embedded(graph: Graph, name: str, horizon: float, weights: Weights) -> Value:
-    """A horizon that is always the same."""
-    angles = np.float32(horizon) * frequencies(weights.max_period)
-    both = np.concatenate([np.cos(angles), np.sin(angles)])
-    return Value(graph.constant(f"embedding_{name}", both[None, None]), HORIZON_DIM)
 
 
 def _columns(graph: Graph, value: str, start: int, stop: int) -> str:

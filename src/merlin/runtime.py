@@ -16,7 +16,7 @@ from merlin.errors import MerlinError
 from merlin.eye import Eye, Layer
 from merlin.folders import policy_file
 from merlin.foresight import (
-    UNDRAWN,
+    HASTE,
     Foresight,
     Mixture,
     densest,
@@ -159,7 +159,7 @@ class MixturePolicy(Policy):
         """
         foresight, dim = self.weights.foresight, len(self.weights.action_scale)
         judged = foresight is not None and horizon is None
-        count = max(foresight.candidates - UNDRAWN, 0) if judged and foresight else 0
+        count = max(foresight.candidates - len(HASTE), 0) if judged and foresight else 0
         luck = self._rng.gumbel(size=(count, self.weights.components))
         noise = self._rng.standard_normal((count, dim))
         return self.choose(observation, horizon, luck, noise)
@@ -178,10 +178,9 @@ class MixturePolicy(Policy):
         mixture = self._mixture(x[None], horizon)
         unit = densest(mixture, weights.action_scale)
         if weights.foresight is not None and horizon is None:
-            straight = densest(self._mixture(x[None], 1.0), weights.action_scale)
             proposed = drawn(mixture, weights.action_scale, luck, noise).astype(np.float32)
-            hurried = np.clip(2.0 * straight, -1.0, 1.0)
-            units = np.concatenate([unit, straight, hurried, proposed])
+            hurried = np.clip(HASTE[:, None] * unit, -1.0, 1.0)
+            units = np.concatenate([unit, hurried, proposed])
             units = units[: 1 + weights.foresight.candidates]
             likely = log_densities(mixture, weights.action_scale, units)
             unit = self._best(weights.foresight, x, units, likely)

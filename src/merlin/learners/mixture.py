@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from merlin.foresight import NARROW, UNDRAWN
+from merlin.foresight import HASTE, NARROW
 
 Mixture = tuple[
     Float[Array, " components"],
@@ -20,20 +20,24 @@ def densest(
     mixture: Mixture, scale: Float[Array, " action"]
 ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
     """Mean and deviation of the component with the highest weight per volume."""
-    weights, means, stds = mixture
-    best = jnp.argmax(weights - jnp.sum(jnp.log(widths(stds, scale)), axis=1))
+    _, means, stds = mixture
+    best = jnp.argmax(per_volume(mixture, scale))
     return means[best], stds[best]
+
+
+def per_volume(mixture: Mixture, scale: Float[Array, " action"]) -> Float[Array, " components"]:
+    """Log weights of the components per volume, up to a constant."""
+    weights, _, stds = mixture
+    return weights - jnp.sum(jnp.log(widths(stds, scale)), axis=1)
 
 
 def log_density(
     mixture: Mixture, action: Float[Array, " action"], scale: Float[Array, " action"]
 ) -> Float[Array, ""]:
     """Of a mixture at an action, up to a constant."""
-    weights, means, stds = mixture
-    wide = widths(stds, scale)
-    return jax.nn.logsumexp(
-        weights - jnp.sum(jnp.log(wide) + ((action - means) / wide) ** 2 / 2, axis=1)
-    )
+    _, means, stds = mixture
+    off = (action - means) / widths(stds, scale)
+    return jax.nn.logsumexp(per_volume(mixture, scale) - jnp.sum(off**2, axis=1) / 2)
 
 
 def widths(
@@ -44,17 +48,24 @@ def widths(
 
 
 def draw(
-    mixture: Mixture, luck: Float[Array, " components"], noise: Float[Array, " action"]
+    mixture: Mixture,
+    scale: Float[Array, " action"],
+    luck: Float[Array, " components"],
+    noise: Float[Array, " action"],
 ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
-    """An action from a mixture, by standard Gumbel and standard normal numbers."""
-    weights, means, stds = mixture
-    which = jnp.argmax(weights + luck)
+    """An action and the deviation of its component, by standard Gumbel and standard normal numbers.
+
+    A component is drawn by its weight per volume: the wider, the less, so that of a controller and
+    noise it is the controller's.
+    """
+    _, means, stds = mixture
+    which = jnp.argmax(per_volume(mixture, scale) + luck)
     return means[which] + stds[which] * noise, stds[which]
 
 
 def chances(key: PRNGKeyArray | None, candidates: int, components: int, dim: int) -> Chances:
     """What to draw actions by; without a key the same numbers at every call."""
-    drawn = max(candidates - UNDRAWN, 0)
+    drawn = max(candidates - len(HASTE), 0)
     uniform = scatter(jax.random.key(0) if key is None else key, drawn, components + dim)
     luck = -jnp.log(-jnp.log(uniform[:, :components]))
     return luck, jax.scipy.special.ndtri(uniform[:, components:])

@@ -12,14 +12,13 @@ and it acts on the mean of the component with the highest weight per volume, the
 mixture where components do not overlap: noise gets components of its own, which are wide. How
 narrow a component counts as is bounded, because clipped actions pile up at the bounds (`NARROW`).
 
-That action is the first proposal. The second is the same for a horizon of one step; the third goes
-twice as far as the second, since whoever is far from the goal should hurry more than any recorded
-step does. The others are drawn from the mixture. Each is judged (see `judge`): a forward model
-walks on from it for a few steps, with the policy's own actions, and a temporal distance says how
-far from the goal the walk is, on average over its steps, of which the later count more. Bayes' rule
-weighs the judge's word against the mixture: the judge has measured how far it errs, and an action
-is the more likely a step of the way back, the denser the mixture is there. So the action is taken
-that has the least
+That action is the first proposal. Two others go twice and four times as far, since whoever is far
+from the goal should hurry more than any recorded step does. The rest are drawn from the mixture,
+whose components come the more often, the higher their weight per volume. Each is judged (see
+`judge`): a forward model says where it leads, a guide where the policy's own steps would lead from
+there, and a temporal distance how far from the goal both places are. Bayes' rule weighs the judge's
+word against the mixture: the judge has measured how far it errs, and an action is the more likely a
+step of the way back, the denser the mixture is there. So the action is taken that has the least
 
     steps(a) - caution * error^2 * log p(a).
 
@@ -40,7 +39,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
-from merlin.foresight import WALK_WEIGHTS
+from merlin.foresight import HASTE, WALK_WEIGHTS
 from merlin.learners.base import check_horizon, check_settings
 from merlin.learners.judge import Judge, Pairs, Walks, clip_each, judge_loss, starts, with_error
 from merlin.learners.mixture import Chances, Mixture, chances, densest, draw, log_density
@@ -111,18 +110,15 @@ class MixturePolicy(GoalPolicy):
 
         Whoever tells a horizon is listened to: nothing is judged then.
         """
+        mixture = self.distribution(observation, goal, horizon)
+        dense, narrow = densest(mixture, self.action_scale)
         if self.judge is None or horizon is not None:
-            return densest(self.distribution(observation, goal, horizon), self.action_scale)
-        # For the policy's own horizon, and for one step as if the goal were next.
-        both = jnp.asarray([self.horizon, 1.0])
-        mixtures = jax.vmap(self.distribution, (None, None, 0))(observation, goal, both)
-        dense, narrow = jax.vmap(densest, (0, None))(mixtures, self.action_scale)
-        mixture = jax.tree.map(lambda part: part[0], mixtures)
-        drawn, spread = jax.vmap(draw, (None, 0, 0))(mixture, *chances)
-        hurried = self.action_centre + 2.0 * (dense[1] - self.action_centre)
-        proposed = jnp.concatenate([dense, hurried[None], drawn])[: 1 + self.candidates]
+            return dense, narrow
+        hurried = self.action_centre + HASTE[:, None] * (dense - self.action_centre)
+        drawn, spread = jax.vmap(draw, (None, None, 0, 0))(mixture, self.action_scale, *chances)
+        proposed = jnp.concatenate([dense[None], hurried, drawn])[: 1 + self.candidates]
         actions = jax.vmap(self.clip)(proposed)
-        stds = jnp.concatenate([narrow, narrow[1:], spread])
+        stds = jnp.concatenate([jnp.stack([narrow] * (1 + len(HASTE))), spread])
         costs = jax.vmap(self.cost, (None, None, None, 0))(observation, goal, mixture, actions)
         best = jnp.argmin(costs)
         return actions[best], stds[best]
@@ -196,7 +192,7 @@ class MerlinPlus:
     horizon: int = 5  # that the mixture is asked for
     candidates: int = 7  # proposals beside the first; 0: nothing is judged
     depth: int = 4  # steps that the judge looks ahead
-    caution: float = 1.0  # weight of the mixture's density against the judge's word
+    caution: float = 0.5  # weight of the mixture's density against the judge's word
     discount: float = 0.9  # of the temporal distance
     model_hidden: tuple[int, ...] = (128, 128)
     distance_hidden: tuple[int, ...] = (128, 128)
