@@ -308,10 +308,10 @@ def test_components_are_drawn_by_their_weight_per_volume():
     assert luck.shape == (5000, 3)
     mixture, scale = (weights, means, stds[:, None]), jnp.ones(1)
     actions, spread = jax.vmap(draw, (None, None, 0, 0))(mixture, scale, luck, noise)
-    which = np.clip(np.round(np.asarray(actions)[:, 0] / 10), 0, 2).astype(int)
+    which = np.round(np.asarray(actions)[:, 0] / 100).astype(int)
     np.testing.assert_allclose(np.bincount(which) / 5000, [1 / 6, 3 / 6, 2 / 6], atol=0.02)
     np.testing.assert_array_equal(spread[:, 0], stds[which])
-    apart = (actions[:, 0] - 10.0 * which) / stds[which]
+    apart = (actions[:, 0] - 100.0 * which) / stds[which]
     assert kstest(apart, "norm").pvalue > 1e-3
 
 
