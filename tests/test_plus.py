@@ -298,11 +298,8 @@ def test_the_guide_tells_where_walks_end():
 
 def test_components_are_drawn_by_their_weight_per_volume():
     """Weights 1, 3 and 6, of which the last is three times as wide as the others."""
-    weights, means = (
-        jnp.log(jnp.asarray([1.0, 3.0, 6.0])) - 7.0,
-        jnp.asarray([[0.0], [10.0], [20.0]]),
-    )
-    stds = jnp.asarray([0.5, 0.5, 1.5])
+    weights, stds = jnp.log(jnp.asarray([1.0, 3.0, 6.0])) - 7.0, jnp.asarray([0.5, 0.5, 1.5])
+    means = jnp.asarray([[0.0], [100.0], [200.0]])
     luck = jax.vmap(lambda key: chances(key, 12, 3, 1))(jax.random.split(jax.random.key(0), 500))
     luck, noise = (part.reshape(-1, part.shape[-1]) for part in luck)
     assert luck.shape == (5000, 3)
