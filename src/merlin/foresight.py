@@ -32,8 +32,13 @@ to be found first.
 WALK_WEIGHTS = np.array([0.2, 0.8], np.float32)
 """How much the distances after the first step of a walk and at its end count."""
 
-HASTE = np.array([2.0, 4.0], np.float32)
-"""How many times as far as the first proposal those go that hurry; all others are drawn."""
+HASTE = np.array([1.0, 2.0], np.float32)
+"""How many times as far as the action for a horizon of one step those go that hurry.
+
+All others but the first are drawn.
+"""
+SOON = 1.0
+"""The horizon of those that hurry."""
 
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -72,11 +72,11 @@ def normalise(graph: Graph, name: str, value: str, mean: np.ndarray, scale: np.n
 
 
 def embed(graph: Graph, name: str, max_period: float) -> Value:
-    """Cosines and sines of a horizon."""
-    column = graph.add("Unsqueeze", name, graph.constant("last_axis", np.array([1])))
+    """Cosines and sines of horizons, along a new last axis."""
+    column = graph.add("Unsqueeze", name, graph.constant("last_axis", np.array([-1])))
     rates = graph.constant("frequencies", frequencies(max_period))
     angles = graph.add("Mul", column, rates)
-    both = graph.add("Concat", graph.add("Cos", angles), graph.add("Sin", angles), axis=1)
+    both = graph.add("Concat", graph.add("Cos", angles), graph.add("Sin", angles), axis=-1)
     return Value(both, HORIZON_DIM)
 
 

@@ -5,11 +5,12 @@ proposals come from the numbers that a policy without a key takes.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from merlin.eye import Layer
-from merlin.foresight import HASTE, LOG_ODDS, MIN_STD, NARROW, WALK_WEIGHTS, Foresight
+from merlin.foresight import HASTE, LOG_ODDS, MIN_STD, NARROW, SOON, WALK_WEIGHTS, Foresight
 from merlin.graph import Graph, Value, embed, network
 from merlin.learners.mixture import chances
 from merlin.weights import Weights
@@ -17,7 +18,7 @@ from merlin.weights import Weights
 JUDGED = 0.0
 """The horizon that stands for none: proposals are judged."""
 
-Mixture = tuple[str, str, str]
+Mixture = Sequence[str]
 """Weights (batch, proposals, components), means and deviations, with actions behind them."""
 
 
@@ -31,12 +32,18 @@ def act(graph: Graph, state: Value, goal: Value, weights: Weights) -> None:
     if judged:
         unasked = graph.add("Equal", told, graph.constant("judged", np.float32(JUDGED)))
         told = graph.add("Where", unasked, graph.constant("own_horizon", own), told)
+    told = graph.add("Unsqueeze", told, _axis(graph, 1))
+    if judged:  # that of those that hurry beside it, without a Concat, so that one row serves all
+        keep, soon = (np.array([row], np.float32) for row in ([1.0, 0.0], [0.0, SOON]))
+        told = graph.add("Mul", told, graph.constant("first_horizon", keep))
+        told = graph.add("Add", told, graph.constant("soon", soon))
     state, goal = (_expand(graph, value) for value in (state, goal))
-    horizon = _expand(graph, embed(graph, told, weights.max_period))
-    mixture = _mixture(graph, [state, goal, horizon], weights)
+    mixture = _mixture(graph, [state, goal, embed(graph, told, weights.max_period)], weights)
     action = _densest(graph, mixture, weights)
     if weights.foresight is not None:
-        parts = [action, _hurried(graph, action, weights), *_drawn(graph, mixture, weights)]
+        quick = _slice(graph, action, 1, 2, axis=1)
+        action, *mixture = (_slice(graph, part, 0, 1, axis=1) for part in (action, *mixture))
+        parts = [action, _hurried(graph, quick, weights), *_drawn(graph, mixture, weights)]
         proposals = graph.add("Concat", *parts, axis=1)
         steps = _steps(graph, state, goal, proposals, weights, weights.foresight)
         likely = _log_density(graph, mixture, proposals, weights)
@@ -193,8 +200,12 @@ def _expand(graph: Graph, value: Value) -> Value:
 
 
 def _columns(graph: Graph, value: str, start: int, stop: int) -> str:
+    return _slice(graph, value, start, stop, axis=-1)
+
+
+def _slice(graph: Graph, value: str, start: int, stop: int, *, axis: int) -> str:
     begin, end = (graph.constant(f"at_{n}", np.array([n])) for n in (start, stop))
-    return graph.add("Slice", value, begin, end, _axis(graph, -1))
+    return graph.add("Slice", value, begin, end, _axis(graph, axis))
 
 
 def _axis(graph: Graph, axis: int) -> str:

@@ -17,6 +17,7 @@ from merlin.eye import Eye, Layer
 from merlin.folders import policy_file
 from merlin.foresight import (
     HASTE,
+    SOON,
     Foresight,
     Mixture,
     densest,
@@ -175,11 +176,15 @@ class MixturePolicy(Policy):
         weights = self.weights
         raw = np.concatenate([np.asarray(part, np.float32) for part in self._seen(observation)])
         x = np.clip(raw - self._shift, self._floor, self._limit) * self._scale
-        mixture = self._mixture(x[None], horizon)
-        unit = densest(mixture, weights.action_scale)
-        if weights.foresight is not None and horizon is None:
+        judged = weights.foresight is not None and horizon is None
+        own = weights.horizon if horizon is None else horizon
+        mixtures = self._mixtures(x, [own, SOON] if judged else [own])
+        unit, *soon = np.split(densest(mixtures, weights.action_scale), len(mixtures[0]))
+        if weights.foresight is not None and judged:
+            logits, means, stds = (part[:1] for part in mixtures)
+            mixture = logits, means, stds
             proposed = drawn(mixture, weights.action_scale, luck, noise).astype(np.float32)
-            hurried = np.clip(HASTE[:, None] * unit, -1.0, 1.0)
+            hurried = np.clip(HASTE[:, None] * soon[0], -1.0, 1.0)
             units = np.concatenate([unit, hurried, proposed])
             units = units[: 1 + weights.foresight.candidates]
             likely = log_densities(mixture, weights.action_scale, units)
@@ -195,13 +200,12 @@ class MixturePolicy(Policy):
         best = int(np.argmin(steps - foresight.caution * foresight.square_error * likely))
         return units[best : best + 1]
 
-    def _mixture(self, rows: np.ndarray, horizon: float | None) -> Mixture:
-        """Of standardised states and goals, for a horizon."""
+    def _mixtures(self, x: np.ndarray, horizons: list[float | None]) -> Mixture:
+        """Of a standardised state and goal, one row for each horizon."""
         weights = self.weights
-        told = weights.horizon if horizon is None else horizon
-        angles = np.float32(told) * frequencies(weights.max_period)
-        embedding = np.concatenate([np.cos(angles), np.sin(angles)])
-        inputs = np.concatenate([rows, np.tile(embedding, (len(rows), 1))], axis=1)
+        angles = np.array(horizons, np.float32)[:, None] * frequencies(weights.max_period)
+        rows = np.tile(x, (len(horizons), 1))
+        inputs = np.concatenate([rows, np.cos(angles), np.sin(angles)], axis=1)
         logits, means, stds = mixture_of(
             forward(weights.layers, inputs), weights.components, len(weights.action_scale)
         )

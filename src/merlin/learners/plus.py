@@ -12,13 +12,14 @@ and it acts on the mean of the component with the highest weight per volume, the
 mixture where components do not overlap: noise gets components of its own, which are wide. How
 narrow a component counts as is bounded, because clipped actions pile up at the bounds (`NARROW`).
 
-That action is the first proposal. Two others go twice and four times as far, since whoever is far
-from the goal should hurry more than any recorded step does. The rest are drawn from the mixture,
-whose components come the more often, the higher their weight per volume. Each is judged (see
-`judge`): a forward model says where it leads, a guide where the policy's own steps would lead from
-there, and a temporal distance how far from the goal both places are. Bayes' rule weighs the judge's
-word against the mixture: the judge has measured how far it errs, and an action is the more likely a
-step of the way back, the denser the mixture is there. So the action is taken that has the least
+That action is the first proposal. Two others hurry: the action for a horizon of one step, and the
+same twice as far, since whoever is far from the goal should hurry more than any recorded step does.
+The rest are drawn from the mixture, whose components come the more often, the higher their weight
+per volume. Each is judged (see `judge`): a forward model says where it leads, a guide where the
+policy's own steps would lead from there, and a temporal distance how far from the goal both places
+are. Bayes' rule weighs the judge's word against the mixture: the judge has measured how far it
+errs, and an action is the more likely a step of the way back, the denser the mixture is there. So
+the action is taken that has the least
 
     steps(a) - caution * error^2 * log p(a).
 
@@ -30,6 +31,7 @@ With one component and no candidates it is Merlin.
 
 import math
 from dataclasses import dataclass
+from operator import itemgetter
 
 import equinox as eqx
 import jax
@@ -39,7 +41,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
-from merlin.foresight import HASTE, WALK_WEIGHTS
+from merlin.foresight import HASTE, SOON, WALK_WEIGHTS
 from merlin.learners.base import check_horizon, check_settings
 from merlin.learners.judge import Judge, Pairs, Walks, clip_each, judge_loss, starts, with_error
 from merlin.learners.mixture import Chances, Mixture, chances, densest, draw, log_density
@@ -110,15 +112,20 @@ class MixturePolicy(GoalPolicy):
 
         Whoever tells a horizon is listened to: nothing is judged then.
         """
-        mixture = self.distribution(observation, goal, horizon)
-        dense, narrow = densest(mixture, self.action_scale)
         if self.judge is None or horizon is not None:
-            return dense, narrow
-        hurried = self.action_centre + HASTE[:, None] * (dense - self.action_centre)
+            return densest(self.distribution(observation, goal, horizon), self.action_scale)
+        # Both horizons in one pass: it is reading the weights that takes time.
+        horizons = jnp.stack([self.embed(None), self.embed(SOON)])
+        x = jax.vmap(self.inputs, (None, None, 0))(observation, goal, horizons)
+        mixtures = jax.vmap(self.mixture)(x)
+        mixture, soon = (jax.tree.map(itemgetter(row), mixtures) for row in range(2))
+        dense, narrow = densest(mixture, self.action_scale)
+        quick, loose = densest(soon, self.action_scale)
+        hurried = self.action_centre + HASTE[:, None] * (quick - self.action_centre)
         drawn, spread = jax.vmap(draw, (None, None, 0, 0))(mixture, self.action_scale, *chances)
         proposed = jnp.concatenate([dense[None], hurried, drawn])[: 1 + self.candidates]
         actions = jax.vmap(self.clip)(proposed)
-        stds = jnp.concatenate([jnp.stack([narrow] * (1 + len(HASTE))), spread])
+        stds = jnp.concatenate([jnp.stack([narrow, *[loose] * len(HASTE)]), spread])
         costs = jax.vmap(self.cost, (None, None, None, 0))(observation, goal, mixture, actions)
         best = jnp.argmin(costs)
         return actions[best], stds[best]
