@@ -187,7 +187,8 @@ def test_the_judges_word_is_weighed_against_how_likely_a_proposal_is():
         drawn = [draw(mixture, jnp.ones(2), *luck)[0] for luck in zip(*chances, strict=True)]
         assert len(drawn) == policy.candidates - 2
         first = densest(mixture, jnp.ones(2))[0]
-        actions = jnp.clip(jnp.stack([first, 2 * first, 4 * first, *drawn]), -1.0, 1.0)
+        quick = densest(policy.distribution(state, goal, 1.0), jnp.ones(2))[0]
+        actions = jnp.clip(jnp.stack([first, quick, 2 * quick, *drawn]), -1.0, 1.0)
         standard = policy.observation_normaliser(state), policy.goal_normaliser(goal)
         steps = jnp.stack([policy.steps_along(policy.judge, *standard, a) for a in actions])
         likely = jnp.stack([log_density(mixture, a, jnp.ones(2)) for a in actions])
