@@ -29,8 +29,8 @@ FAR = np.arange(SAMPLES) % 2 == 0
 TOLERANCE = np.where(FAR, 1e-4, 1e-5)
 """Of an action, or of its bounds where these are wider than one. Where no data has been, networks
 are steep, and float32 rounds by more."""
-TIE, APART = 1e-3, 1e-3
-"""Steps to a goal that are the same, and actions that are not."""
+TIE = 1e-3
+"""Steps to a goal that are the same: two proposals are as good."""
 
 
 def export(
@@ -128,10 +128,10 @@ def verify(content: bytes, weights: Weights, policy: Any) -> float:
             rows = {name: array[some] for name, array in (inputs | told).items()}
             (action,) = session.run(["action"], rows)
             wanted = np.asarray(act(*rows.values()))
-            difference = (np.abs(action - wanted) / unit).max(axis=1)
+            right = wanted[:, None]
             if weights.foresight is not None and horizon is None:
-                # Of two proposals that are as good, rounding may take either.
-                difference = np.where(_as_good(policy, rows, action, wanted), 0.0, difference)
+                right = _as_good(policy, rows)
+            difference = (np.abs(action[:, None] - right) / unit).max(axis=2).min(axis=1)
             largest[some] = np.maximum(largest[some], difference)
     if not (largest <= TOLERANCE).all():
         raise MerlinError(
@@ -141,18 +141,20 @@ def verify(content: bytes, weights: Weights, policy: Any) -> float:
     return float(largest.max())
 
 
-def _as_good(
-    policy: Any, rows: dict[str, np.ndarray], found: np.ndarray, wanted: np.ndarray
-) -> np.ndarray:
-    """Whether both actions of a row are other proposals, and the same to the policy's judge."""
+def _as_good(policy: Any, rows: dict[str, np.ndarray]) -> np.ndarray:
+    """For each row the proposals of which rounding may take any; infinity for the others."""
     states, goals = rows["observation"], rows["goal"]
     if isinstance(policy, SeeingPolicy):
         states = np.asarray(jax.vmap(policy.encoder)(jnp.asarray(states)))
         policy = policy.policy
-    judge = jax.jit(jax.vmap(lambda s, g, a: policy.cost(s, g, policy.distribution(s, g), a)))
-    ours, theirs = (np.asarray(judge(states, goals, action)) for action in (found, wanted))
-    close = np.isclose(ours, theirs, rtol=TIE, atol=TIE)
-    return close & (np.abs(found - wanted).max(axis=1) > APART)
+
+    def judged(state: jax.Array, goal: jax.Array) -> jax.Array:
+        mixture, actions, _ = policy.proposals(state, goal, policy.chances(None))
+        costs = jax.vmap(policy.cost, (None, None, None, 0))(state, goal, mixture, actions)
+        same = jnp.isclose(costs, jnp.min(costs), rtol=TIE, atol=TIE)
+        return jnp.where(same[:, None], actions, jnp.inf)
+
+    return np.asarray(jax.jit(jax.vmap(judged))(states, goals))
 
 
 def _inputs(weights: Weights) -> dict[str, list[str | int]]:

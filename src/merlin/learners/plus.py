@@ -114,6 +114,21 @@ class MixturePolicy(GoalPolicy):
         """
         if self.judge is None or horizon is not None:
             return densest(self.distribution(observation, goal, horizon), self.action_scale)
+        mixture, actions, stds = self.proposals(observation, goal, chances)
+        costs = jax.vmap(self.cost, (None, None, None, 0))(observation, goal, mixture, actions)
+        best = jnp.argmin(costs)
+        return actions[best], stds[best]
+
+    def proposals(
+        self,
+        observation: Float[Array, " observation"],
+        goal: Float[Array, " goal"],
+        chances: Chances,
+    ) -> tuple[Mixture, Float[Array, "proposals action"], Float[Array, "proposals action"]]:
+        """The mixture, actions worth judging, and the deviations of their components.
+
+        The first is the densest, the next hurry, the others are drawn.
+        """
         # Both horizons in one pass: it is reading the weights that takes time.
         horizons = jnp.stack([self.embed(None), self.embed(SOON)])
         x = jax.vmap(self.inputs, (None, None, 0))(observation, goal, horizons)
@@ -126,9 +141,7 @@ class MixturePolicy(GoalPolicy):
         proposed = jnp.concatenate([dense[None], hurried, drawn])[: 1 + self.candidates]
         actions = jax.vmap(self.clip)(proposed)
         stds = jnp.concatenate([jnp.stack([narrow, *[loose] * len(HASTE)]), spread])
-        costs = jax.vmap(self.cost, (None, None, None, 0))(observation, goal, mixture, actions)
-        best = jnp.argmin(costs)
-        return actions[best], stds[best]
+        return mixture, actions, stds[: 1 + self.candidates]
 
     def cost(
         self,
