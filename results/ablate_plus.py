@@ -52,9 +52,9 @@ TRAINED: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
         (
             {},
             UNJUDGED,
-            *({"candidates": number} for number in (1, 3, 15)),
+            *({"candidates": number} for number in (2, 4, 15)),
             {"depth": 1},
-            *({"caution": caution} for caution in (0.0, 0.5, 2.0)),
+            *({"caution": caution} for caution in (0.0, 1.0, 2.0)),
             *({"temperature": temperature} for temperature in (0.5, 1.0)),
         ),
     ),

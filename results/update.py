@@ -57,8 +57,8 @@ def ablations() -> str:
     return (
         "**One setting changed at a time**, seed 0, return / success. 5,000 updates on 2,000 "
         "episodes, on FetchPush 10,000 on 10,000; seeded episodes played: "
-        f"{played}. `candidates=0` has no judge. The setting is that of the third round (see "
-        "above), and the rows in results/plus-ablations.jsonl are from commit d697b1c; `python "
+        f"{played}. `candidates=0` has no judge; `candidates=2` has the two that hurry and none "
+        "that is drawn. The rows are in results/plus-ablations.jsonl; `python "
         "results/ablate_plus.py --runs runs/ablations` makes those that are not in the file.\n\n"
         f"{ablate_plus.table()}\n"
     )
