@@ -4,7 +4,7 @@
 
 Trains what must be trained anew (a run that is there is not trained twice), plays fixed seeded
 episodes with every way of acting, and appends one line per score to results/plus-ablations.jsonl;
-scores that are there are kept.
+scores that are there are kept, also those of an earlier setting, which say so (`setting`).
 """
 
 import argparse
@@ -23,6 +23,8 @@ from merlin.signals import Interrupted
 from merlin.tasks.registry import find
 
 ROWS = Path(__file__).parent / "plus-ablations.jsonl"
+EARLIER = " †"
+"""Marks scores of an earlier setting in the table."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +115,7 @@ def table() -> str:
     """The scores as Markdown: one line per way, in the order in which they stand above."""
     found = {
         (row["task"], row["variant"], name(row["trained"]), name(row["acted"])): (
-            f"{row['return']:.1f} / {row['success']:.2f}"
+            f"{row['return']:.1f} / {row['success']:.2f}{EARLIER if 'setting' in row else ''}"
         )
         for row in read()
     }

@@ -58,7 +58,9 @@ def ablations() -> str:
         "**One setting changed at a time**, seed 0, return / success. 5,000 updates on 2,000 "
         "episodes, on FetchPush 10,000 on 10,000; seeded episodes played: "
         f"{played}. `candidates=0` has no judge; `candidates=2` has the two that hurry and none "
-        "that is drawn. The rows are in results/plus-ablations.jsonl; `python "
+        f"that is drawn. Those with{ablate_plus.EARLIER} are of the third round's setting (see "
+        "above; commit d697b1c), and not comparable with the others but for `candidates=0`, which "
+        "is the mixture alone. The rows are in results/plus-ablations.jsonl; `python "
         "results/ablate_plus.py --runs runs/ablations` makes those that are not in the file.\n\n"
         f"{ablate_plus.table()}\n"
     )
