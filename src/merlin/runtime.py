@@ -176,20 +176,21 @@ class MixturePolicy(Policy):
         weights = self.weights
         raw = np.concatenate([np.asarray(part, np.float32) for part in self._seen(observation)])
         x = np.clip(raw - self._shift, self._floor, self._limit) * self._scale
-        judged = weights.foresight is not None and horizon is None
-        own = weights.horizon if horizon is None else horizon
-        mixtures = self._mixtures(x, [own, SOON] if judged else [own])
-        unit, *soon = np.split(densest(mixtures, weights.action_scale), len(mixtures[0]))
-        if weights.foresight is not None and judged:
-            logits, means, stds = (part[:1] for part in mixtures)
-            mixture = logits, means, stds
-            proposed = drawn(mixture, weights.action_scale, luck, noise).astype(np.float32)
-            hurried = np.clip(HASTE[:, None] * soon[0], -1.0, 1.0)
-            units = np.concatenate([unit, hurried, proposed])
-            units = units[: 1 + weights.foresight.candidates]
-            likely = log_densities(mixture, weights.action_scale, units)
-            unit = self._best(weights.foresight, x, units, likely)
-        return weights.action_centre + weights.action_scale * unit[0]
+        if weights.foresight is None or horizon is not None:
+            told = weights.horizon if horizon is None else horizon
+            units = densest(self._mixtures(x, [told]), weights.action_scale)
+            return weights.action_centre + weights.action_scale * units[0]
+        mixtures = self._mixtures(x, [weights.horizon, SOON])
+        first, quick = densest(mixtures, weights.action_scale)
+        logits, means, stds = (part[:1] for part in mixtures)
+        mixture = logits, means, stds
+        hurried = np.clip(HASTE[:, None] * quick, -1.0, 1.0)
+        proposed = drawn(mixture, weights.action_scale, luck, noise).astype(np.float32)
+        units = np.concatenate([first[None], hurried, proposed])
+        units = units[: 1 + weights.foresight.candidates]
+        likely = log_densities(mixture, weights.action_scale, units)
+        unit = self._best(weights.foresight, x, units, likely)
+        return weights.action_centre + weights.action_scale * unit
 
     def _best(
         self, foresight: Foresight, x: np.ndarray, units: np.ndarray, likely: np.ndarray
@@ -198,7 +199,7 @@ class MixturePolicy(Policy):
         states, goals = np.split(np.repeat(x[None], len(units), 0), [self._sizes[0]], axis=1)
         steps = foresight.steps_along(states, goals, units)
         best = int(np.argmin(steps - foresight.caution * foresight.square_error * likely))
-        return units[best : best + 1]
+        return units[best]
 
     def _mixtures(self, x: np.ndarray, horizons: list[float | None]) -> Mixture:
         """Of a standardised state and goal, one row for each horizon."""
