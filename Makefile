@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow bench bench-stitching bench-runtime bench-actions bench-pixels lint format docs clean
+.PHONY: demo test test-more slow campaign bench bench-stitching bench-runtime bench-actions bench-pixels bench-logs lint format docs clean
 
 demo: .venv/.installed
 	$(BIN)/python examples/demo.py
@@ -10,8 +10,17 @@ demo: .venv/.installed
 test: .venv/.installed-dev
 	$(BIN)/pytest -n 2 --dist loadfile --durations 25 --durations-min 5
 
+# What takes longer: kills and resumes, Ray, a browser, all tasks, release sizes.
+test-more: .venv/.installed-dev
+	$(BIN)/pytest -m more -n 2 --durations 15 --durations-min 10
+
 slow: .venv/.installed-dev
 	$(BIN)/pytest -m slow
+
+# Kills, damaged and hostile files, full disks; MINUTES=30 for the whole of it.
+MINUTES ?= 10
+campaign: .venv/.installed-dev
+	$(BIN)/python tests/campaign --minutes $(MINUTES)
 
 bench: .venv/.installed
 	$(BIN)/python benchmarks/throughput.py
@@ -32,6 +41,10 @@ bench-actions: .venv/.installed
 # Writes 8 GB to the temporary folder, and deletes them.
 bench-pixels: .venv/.installed
 	$(BIN)/python benchmarks/pixels.py
+
+# Writes 341 MB to the temporary folder, and deletes them.
+bench-logs: .venv/.installed-dev
+	$(BIN)/python benchmarks/logs.py
 
 # Compares with PyTorch, which nothing else here needs.
 bench-runtime: .venv/.installed-bench

@@ -10,20 +10,30 @@ from pathlib import Path
 
 # Most of a short run is compilation. What one test compiled, other tests and the processes that
 # they start find here; set before JAX is imported, since it reads the environment only once.
-_SCRATCH = tempfile.mkdtemp(prefix="merlin-tests-")
-atexit.register(shutil.rmtree, _SCRATCH, ignore_errors=True)
+if "MERLIN_TESTS_SCRATCH" not in os.environ:  # else a worker of pytest-xdist: shared with all
+    os.environ["MERLIN_TESTS_SCRATCH"] = tempfile.mkdtemp(prefix="merlin-tests-")
+    atexit.register(shutil.rmtree, os.environ["MERLIN_TESTS_SCRATCH"], ignore_errors=True)
+_SCRATCH = os.environ["MERLIN_TESTS_SCRATCH"]
 os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{_SCRATCH}/compiled"
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 # Compiled with little optimisation: few tests run long enough to earn back the time of more.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-os.environ["MERLIN_DATA"] = f"{_SCRATCH}/data"
+# XLA's older way to emit fused loops takes half as long to compile as its present one.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+)
+os.environ["MERLIN_DATA"] = f"{_SCRATCH}/data-{os.getpid()}"
 
 import jaxtyping
 
 # Shapes and types of these modules are checked at every call. Not merlin.data.dataset: a Dataset
 # may hold anything until `validate` has said in words what is wrong with it.
-_NETS = ("nets", "vision", "unet", "transformer", "diffusion")
-_CHECKED = ("data.relabel", *_NETS, "values", "augment", "learners", "stats", "checkpoint")
+_NETS = ("layers", "cnn", "unet", "transformer", "diffusion", "td", "checkpoint")
+_CHECKED = ("data.goals", "data.spec", *(f"nets.{name}" for name in _NETS), "policies", "augment")
+_LEARNERS = ("base", "actor_critic", "judge", "merlin", "plus", "gcsl", "wgcsl", "am", "gofar")
+_CHECKED += tuple(f"learners.{name}" for name in (*_LEARNERS, "dd", "gdql", "beso"))
+_OGBENCH = ("ogbench", "gcbc", "gcivl", "gciql", "qrl", "crl", "hiql")
+_CHECKED += tuple(f"learners.{name}" for name in _OGBENCH)
+_CHECKED += ("evaluation.statistics",)
 jaxtyping.install_import_hook([f"merlin.{name}" for name in _CHECKED], "beartype.beartype")
 
 import jax
@@ -31,13 +41,14 @@ import numpy as np
 import optax
 import pytest
 
-import browsers
 import merlin
+from helpers import browsers
+from helpers.pixel_data import POINT
+from helpers.sizes import SCHEDULE, SMALL
 from merlin.cli import main
 from merlin.data import Dataset
-from merlin.data.filming import with_images
+from merlin.data.rendering import with_images
 from merlin.learners import Merlin
-from pixel_data import POINT
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 _bias_correction = optax.tree.bias_correction
@@ -50,16 +61,6 @@ def _lenient_bias_correction(*arguments):
 
 
 optax.tree.bias_correction = _lenient_bias_correction
-
-SMALL = {"hidden": (32, 32), "batch_size": 64}
-SCHEDULE = {
-    "eval_every": 30,
-    "eval_episodes": 10,
-    "final_episodes": 20,
-    "log_every": 10,
-    "checkpoint_every": 20,
-}
-"""Looks often enough that sixty updates pass every branch of the loop."""
 
 
 @pytest.fixture(scope="session")
@@ -127,3 +128,10 @@ def image_folder(point_states, tmp_path_factory):
 @pytest.fixture(scope="session")
 def images(image_folder):
     return merlin.load(image_folder)
+
+
+def pytest_collection_modifyitems(items):
+    """Tests in a browser are among those that take longer."""
+    for item in items:
+        if "browser" in item.fixturenames:
+            item.add_marker(pytest.mark.more)

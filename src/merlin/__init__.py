@@ -8,35 +8,62 @@ learns, `evaluate` plays seeded episodes. Names are imported when they are first
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from merlin.envs.plugin import register_with_gymnasium
 from merlin.errors import MerlinError
-from merlin.plugin import register_with_gymnasium
 
 if TYPE_CHECKING:
-    from merlin.data import Dataset, load, save
-    from merlin.evaluation import evaluate
-    from merlin.experts.collect import collect
-    from merlin.learners import LEARNERS, Merlin, MerlinPlus
-    from merlin.runs import Run, load_run
-    from merlin.tasks.registry import TASKS, Task
-    from merlin.training import train
+    from merlin.collection.collect import collect
+    from merlin.data import Dataset, Episode, load, save
+    from merlin.envs.registry import TASKS, Task
+    from merlin.evaluation.evaluate import evaluate
+    from merlin.learners import (
+        CRL,
+        GCBC,
+        GCIQL,
+        GCIVL,
+        GCSL,
+        GDQL,
+        HIQL,
+        LEARNERS,
+        QRL,
+        WGCSL,
+        ActionableModels,
+        Beso,
+        DecisionDiffuser,
+        GoFAR,
+        Merlin,
+        MerlinMap,
+        MerlinPlus,
+    )
+    from merlin.learners.registry import make
+    from merlin.training.runs import Run, load_run
+    from merlin.training.train import train
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Dataset": "merlin.data",
-    "LEARNERS": "merlin.learners",
-    "Merlin": "merlin.learners",
-    "MerlinPlus": "merlin.learners",
-    "Run": "merlin.runs",
-    "TASKS": "merlin.tasks.registry",
-    "Task": "merlin.tasks.registry",
-    "collect": "merlin.experts.collect",
-    "evaluate": "merlin.evaluation",
-    "load": "merlin.data",
-    "load_run": "merlin.runs",
-    "save": "merlin.data",
-    "train": "merlin.training",
+METHODS = (
+    *("merlin", "merlin-plus", "merlin-map"),
+    *("gcsl", "wgcsl", "am", "gofar", "dd", "g-dql", "beso"),
+    *("gcbc", "gcivl", "gciql", "qrl", "crl", "hiql"),
+    *("merlin-p", "merlin-np", "merlin-mb", "merlin-ts", "gcsl-ts"),
+)
+"""The names of all methods, for those who do not need the methods themselves."""
+
+_NAMES = {
+    "merlin.collection.collect": ("collect",),
+    "merlin.data": ("Dataset", "Episode", "load", "save"),
+    "merlin.envs.registry": ("TASKS", "Task"),
+    "merlin.evaluation.evaluate": ("evaluate",),
+    "merlin.learners": (
+        *("CRL", "GCBC", "GCIQL", "GCIVL", "HIQL", "QRL"),
+        *("ActionableModels", "Beso", "DecisionDiffuser", "GCSL", "GDQL", "GoFAR", "LEARNERS"),
+        *("Merlin", "MerlinMap", "MerlinPlus", "WGCSL"),
+    ),
+    "merlin.learners.registry": ("make",),
+    "merlin.training.runs": ("Run", "load_run"),
+    "merlin.training.train": ("train",),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
@@ -52,18 +79,35 @@ def __dir__() -> list[str]:
 register_with_gymnasium()
 
 __all__ = [
+    "ActionableModels",
+    "Beso",
+    "CRL",
     "Dataset",
+    "DecisionDiffuser",
+    "Episode",
+    "GCBC",
+    "GCIQL",
+    "GCIVL",
+    "GCSL",
+    "GDQL",
+    "GoFAR",
+    "HIQL",
     "LEARNERS",
+    "METHODS",
     "Merlin",
     "MerlinError",
+    "MerlinMap",
     "MerlinPlus",
+    "QRL",
     "Run",
     "TASKS",
     "Task",
+    "WGCSL",
     "collect",
     "evaluate",
     "load",
     "load_run",
+    "make",
     "save",
     "train",
 ]

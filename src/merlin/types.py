@@ -1,5 +1,6 @@
 """The few names that data, learners and evaluation share."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,12 +25,24 @@ class Trajectories(NamedTuple):
     starts: Int[Array, "episodes+1"]
 
 
-class Window(NamedTuple):
+class Segment(NamedTuple):
     """Consecutive steps of one episode; where it is too short, its edge is repeated."""
 
-    observations: Array  # (batch, window, *observation)
-    actions: Float[Array, "batch window action"]
-    valid: Bool[Array, "batch window"]  # False where the edge is repeated
+    observations: Array  # (batch, steps, *observation)
+    actions: Float[Array, "batch steps action"]
+    valid: Bool[Array, "batch steps"]  # False where the edge is repeated
+
+
+class DrawnGoals(NamedTuple):
+    """Goals for the states of a batch, drawn from one distribution (see `data.goals.Goals`)."""
+
+    goal: Float[Array, "batch goal"]
+    observation: Array  # (batch, *observation), the state that achieved the goal, if one did
+    horizon: Float[Array, " batch"]  # steps to a future goal; to other goals: states left
+    reached: Bool[Array, " batch"]  # whether the goal is what the present state achieves
+    relabelled: Bool[Array, " batch"]  # whether the goal was taken from the episode's future
+    subgoal: Float[Array, "batch goal"] | None = None  # on the way to the goal, if asked for
+    subgoal_observation: Array | None = None  # the state that achieved it
 
 
 class Batch(NamedTuple):
@@ -40,22 +53,71 @@ class Batch(NamedTuple):
     next_observation: Array  # (batch, *observation)
     achieved_goal: Float[Array, "batch goal"]
     next_achieved_goal: Float[Array, "batch goal"]
-    goal: Float[Array, "batch goal"]
-    horizon: Float[Array, " batch"]
     first_observation: Array  # (batch, *observation), of the same episode
-    goal_observation: Array  # (batch, *observation), the state that achieved the goal, if any did
-    relabelled: Bool[Array, " batch"]  # whether the goal was taken from the episode's future
-    future_goal: Float[Array, "batch goal"]  # achieved later in the same episode, relabelled or not
-    future_horizon: Float[Array, " batch"]  # so many steps later
-    ahead: Window | None = None  # from the observation on, if `Relabel.ahead` asks for it
-    behind: Window | None = None  # up to the observation, if `Relabel.behind` asks for it
+    goals: dict[str, DrawnGoals]  # by the names that the learner gave its distributions
+    ahead: Segment | None = None  # from the observation on, if `Sampling.ahead` asks for it
+    behind: Segment | None = None  # up to the observation, if `Sampling.behind` asks for it
+
+    @property
+    def only(self) -> DrawnGoals:
+        """The goals of a learner that has one distribution of them."""
+        (drawn,) = self.goals.values()
+        return drawn
+
+    @property
+    def goal(self) -> Float[Array, "batch goal"]:
+        return self.only.goal
+
+    @property
+    def horizon(self) -> Float[Array, " batch"]:
+        return self.only.horizon
+
+    def shown(self) -> dict[str, Array]:
+        """All observations outside segments, by where they stand; `showing` is the way back."""
+        found = {
+            "observation": self.observation,
+            "next_observation": self.next_observation,
+            "first_observation": self.first_observation,
+        }
+        for name, drawn in sorted(self.goals.items()):
+            found[f"{name} goal"] = drawn.observation
+            if drawn.subgoal_observation is not None:
+                found[f"{name} subgoal"] = drawn.subgoal_observation
+        return found
+
+    def showing(self, shown: Mapping[str, Any]) -> "Batch":
+        """The same batch with other observations."""
+        goals = {
+            name: drawn._replace(
+                observation=shown[f"{name} goal"],
+                subgoal_observation=shown.get(f"{name} subgoal"),
+            )
+            for name, drawn in self.goals.items()
+        }
+        return self._replace(
+            observation=shown["observation"],
+            next_observation=shown["next_observation"],
+            first_observation=shown["first_observation"],
+            goals=goals,
+        )
 
 
 class Moments(NamedTuple):
-    """Mean and standard deviation per dimension."""
+    """Mean and standard deviation per dimension, and how far from the mean the data goes."""
 
     mean: Float[np.ndarray, " dim"]
     std: Float[np.ndarray, " dim"]
+    extent: Float[np.ndarray, " dim"] | None = None  # where it is known
+
+
+class Map(NamedTuple):
+    """Places of the data and the ways between them (see `data.places`)."""
+
+    centres: Any  # (places, goal) float32: the goal that stands for each place
+    phi: Any  # (goal,) int32: which numbers of a state are its goal
+    ahead: Any  # (places, places) int16: where to head on the way to a place; -1: to the goal
+    told: Any  # (places, places) int16: the steps to there
+    steps: Any  # (places, places) int16: the steps of the whole way; -1: there is none
 
 
 class Spec(NamedTuple):
@@ -70,6 +132,7 @@ class Spec(NamedTuple):
     goal_moments: Moments
     tolerance: float | None = None  # how near to a goal counts as there, where that is known
     goal_image: bool = False  # whether goals are told as images
+    map: Map | None = None  # if the learner asks for one (see `Learner.survey`)
 
     @property
     def action_dim(self) -> int:
@@ -82,11 +145,13 @@ class Spec(NamedTuple):
 
 __all__ = [
     "Batch",
+    "DrawnGoals",
+    "Map",
     "Metrics",
     "Moments",
     "PRNGKeyArray",
+    "Segment",
     "Spec",
     "State",
     "Trajectories",
-    "Window",
 ]

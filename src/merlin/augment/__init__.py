@@ -6,7 +6,7 @@ from merlin.augment.base import Augmentation, Augmented
 from merlin.augment.reverse import Rollouts
 from merlin.augment.stitch import Stitch
 
-AUGMENTATIONS: dict[str, tuple[type, dict[str, Any]]] = {
+AUGMENTATIONS: dict[str, tuple[type[Augmentation], dict[str, Any]]] = {
     "reverse-model": (Rollouts, {"forward": False}),
     "forward-model": (Rollouts, {"forward": True}),
     "reverse-stitch": (Stitch, {"forward": False}),

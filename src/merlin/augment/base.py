@@ -1,17 +1,17 @@
 """What an augmentation is: a frozen dataclass of hyperparameters, from a dataset to new data."""
 
+import dataclasses
+import math
 import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from merlin.data.dataset import ROWS_AT_ONCE, Dataset
+from merlin.data.dataset import Dataset
 from merlin.errors import MerlinError
-
-Phi = Callable[[np.ndarray], np.ndarray]
-"""The goals that states achieve, over any leading axes."""
 
 MOST_TRAJECTORIES = 10_000
 """So many are made unless asked otherwise: what the paper stitches for its largest datasets."""
@@ -24,33 +24,78 @@ class Augmented(NamedTuple):
     report: dict[str, Any]
 
 
-@runtime_checkable
-class Augmentation(Protocol):
+class Augmentation(ABC):
     """Makes synthetic trajectories from recorded ones; the same seed makes the same ones.
 
-    The desired goal of a new trajectory is what its last state achieves. `phi` is needed only by
-    augmentations whose states are not in the data; without it `find_phi` looks for one.
+    Those that can be used derive from it as frozen dataclasses of hyperparameters.
     """
 
-    def __hash__(self) -> int: ...
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Named sets of values for the fields."""
+    trajectories: int | None
+    """How many to make; None: as many as are recorded, at most `MOST_TRAJECTORIES`."""
+
+    def wanted(self, data: Dataset) -> int:
+        """How many trajectories to make of a dataset."""
+        if self.trajectories is not None:
+            return self.trajectories
+        return min(len(data), MOST_TRAJECTORIES)
 
     @property
+    @abstractmethod
     def sees_images(self) -> bool:
         """Whether it takes images; if not, it is given latents in their place."""
-        ...
 
-    def __call__(
-        self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
-    ) -> Augmented: ...
+    @abstractmethod
+    def __call__(self, data: Dataset, *, seed: int, quiet: bool = True) -> Augmented:
+        """New trajectories. Nobody meant them to reach a goal, so they have no desired goals.
+
+        Where new states are not in the data, they achieve the part of them that the dataset's
+        `phi` names.
+        """
 
 
-def how_many(asked: int | None, data: Dataset) -> int:
-    """As many new trajectories as there are old ones, within reason."""
-    return min(len(data), MOST_TRAJECTORIES) if asked is None else asked
+def assemble(
+    data: Dataset,
+    observations: Any,
+    actions: Float[np.ndarray, "actions action"],
+    achieved_goals: Float[np.ndarray, "states goal"],
+    lengths: Int[np.ndarray, " trajectories"],
+    *,
+    final_goals: bool,
+) -> Dataset:
+    """Trajectories of so many states each, back to back, as a dataset beside the recorded one.
+
+    With `final_goals` the desired goal of each is what its last state achieves.
+    """
+    ends = np.cumsum(lengths) - 1
+    return dataclasses.replace(
+        data,
+        observations=observations,
+        actions=actions,
+        achieved_goals=achieved_goals,
+        desired_goals=achieved_goals[ends] if final_goals else None,
+        starts=np.concatenate([[0], ends + 1]).astype(np.int64),
+        provenance={},
+        source=None,
+    )
+
+
+def check_settings(
+    augmentation: Augmentation, counts: Iterable[int], positive: Iterable[str]
+) -> None:
+    """Refuse counts below 1 and fields, by name, that are no number above 0."""
+    if min(counts) < 1:
+        what = type(augmentation).__name__
+        raise MerlinError(f"{what}: sizes, epochs, attempts and trajectories start at 1.")
+    for name in positive:
+        value = vars(augmentation)[name]
+        if not (math.isfinite(value) and value > 0):
+            raise MerlinError(f"{name}: {value} is not a positive number.")
 
 
 def say_if_fewer(made: int, wanted: int, tried: int, *, advice: str, quiet: bool) -> None:
-    """Tell whoever watches that attempts ran out before there were enough."""
+    """Say on stderr that attempts ran out before there were enough."""
     if made < wanted and not quiet:
         message = f"only {made} of {wanted} new trajectories came of {tried} attempts; {advice}"
         print(message, file=sys.stderr)
@@ -62,30 +107,10 @@ def require_vectors(data: Dataset, who: str) -> None:
         raise MerlinError(f"observations: are images; {who} take their latents.")
 
 
-def moments(rows: np.ndarray) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
-    """Mean and deviation per dimension, in pieces so that memory maps stay small.
-
-    The deviation of a dimension that never changes is exactly 0, whatever rounding says.
-    """
-    total, square = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
-    first = np.asarray(rows[0], np.float64)  # differences from it keep their digits
-    for begin in range(0, len(rows), ROWS_AT_ONCE):
-        piece = np.asarray(rows[begin : begin + ROWS_AT_ONCE], np.float64) - first
-        total += piece.sum(0)
-        square += (piece**2).sum(0)
-    mean = total / len(rows)
-    std = np.sqrt(np.maximum(square / len(rows) - mean**2, 0.0))
-    std = np.where(std > 1e-6 * np.maximum(1.0, abs(first)), std, 0.0)
-    return (first + mean).astype(np.float32), std.astype(np.float32)
-
-
-def divisor(std: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
-    """What to divide by to standardise: dimensions that never change become zeros."""
-    return np.where(std > 0, std, np.float32(1.0))
-
-
-def find_phi(data: Dataset) -> Phi:
-    """phi as the data shows it: the columns of the states that are their achieved goals."""
+def find_phi(data: Dataset) -> tuple[int, ...]:
+    """The columns of the states that are their achieved goals: as known, or as the data shows."""
+    if data.phi is not None:
+        return data.phi
     columns = []
     for goal in data.achieved_goals.T:
         # A few rows rule out almost every column; only what is left is compared in full.
@@ -94,8 +119,8 @@ def find_phi(data: Dataset) -> Phi:
         same = next((c for c in close if np.array_equal(data.observations[:, c], goal)), None)
         if same is None:
             raise MerlinError(
-                "phi: the achieved goals are no part of the states, so it is not known what goals "
-                "model-made states achieve; name the --task, or augment by stitching."
+                "phi: the achieved goals are no part of the states, so it is not known what goal "
+                "a state achieves; name the task or the part, or use a method without it."
             )
         columns.append(int(same))
-    return lambda states: states[..., columns]
+    return tuple(columns)

@@ -9,7 +9,8 @@ successor among all those of the batch (InfoNCE):
 Two places on either side of a wall are near in space, but no walk in the data leads from one to
 the other in a step, so nothing pulls their embeddings together. Images are seen by a CNN, which may
 also be asked to tell what goal each achieves (`goal_weight`): then embedding and goal can stand for
-it. Half of its images are then drawn so that rare goals come as often as common ones (`slices.py`).
+it. Half of its images are then drawn so that rare goals come as often as common ones
+(`balanced_sampling.py`).
 """
 
 from collections.abc import Sequence
@@ -22,33 +23,23 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from merlin.augment.base import divisor, moments
-from merlin.augment.fitting import fit
-from merlin.augment.slices import cut
+from merlin.augment.balanced_sampling import balanced_sampler
+from merlin.augment.fit import fit
 from merlin.data.dataset import Dataset
 from merlin.data.images import Images, image_moments
-from merlin.nets import MLP, Linear
+from merlin.data.statistics import moments_of
+from merlin.nets.cnn import ImageNet, Net, pixel_normaliser
+from merlin.nets.layers import MLP, Linear, Normaliser, plain_normaliser
 from merlin.types import Moments
-from merlin.vision import ImageNet, Net, Pixels
 
 ROWS_PER_CALL = 1 << 16
 IMAGES_PER_CALL = 1 << 10
 
 
-class Standardise(eqx.Module):
-    """Mean 0 and deviation 1 per dimension."""
-
-    mean: Float[Array, " dim"]
-    scale: Float[Array, " dim"]
-
-    def __call__(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        return (x - self.mean) * self.scale
-
-
 class Encoder(eqx.Module):
     """From a state to a unit vector, and the goal that the state achieves if it can tell that."""
 
-    inputs: Standardise | Pixels
+    inputs: Normaliser
     net: Net
     readout: Linear | None = None
     units: bool = eqx.field(static=True, default=True)  # whether latents have the unit vector
@@ -103,7 +94,7 @@ def image_encoder(
     """An untrained encoder of images; with `goals` it can be asked what goal they achieve."""
     net_key, readout_key = jax.random.split(key)
     return Encoder(
-        inputs=Pixels(moments),
+        inputs=pixel_normaliser(moments),
         net=ImageNet(moments.mean.shape, 1, 0, hidden, dim, key=net_key),
         readout=Linear(dim, goals, key=readout_key) if goals else None,
         units=units,
@@ -153,9 +144,8 @@ def train_encoder(
     if data.has_images:
         sizes = (hidden, dim, units)
         return _fit_to_images(data, pairs, sizes, temperature, batch, goal_weight, key, how)
-    mean, std = moments(data.observations)
     encoder = Encoder(
-        inputs=Standardise(jnp.asarray(mean), jnp.asarray(1.0 / divisor(std))),
+        inputs=plain_normaliser(moments_of(data.observations)),
         net=MLP(data.observations.shape[1], hidden, dim, key=init_key),
     )
     rows = (jnp.asarray(data.observations), jnp.asarray(pairs))
@@ -188,16 +178,16 @@ def _fit_to_images(
     encoder = image_encoder(seen, hidden, dim, goals, units, key=key)
     images = Images([data.observations])
     achieved = np.asarray(data.achieved_goals)
-    scale = 1.0 / divisor(moments(achieved)[1])
-    slices = cut(achieved[pairs]) if goals else None
+    scale = plain_normaliser(moments_of(achieved)).scale
+    balanced = balanced_sampler(achieved[pairs]) if goals else None
 
     def draw(step: int) -> tuple[Array, Array]:
         draw_key = jax.random.fold_in(key, step)
         first = np.array(jax.random.randint(draw_key, (batch,), 0, len(pairs)))
-        if slices is not None:
+        if balanced is not None:
             # Half of a batch as the data has them, half with rare goals as often as common ones.
             some = jax.random.uniform(jax.random.fold_in(draw_key, 1), (batch // 2, 2))
-            first[: batch // 2] = slices.draw(np.asarray(some))
+            first[: batch // 2] = balanced.draw(np.asarray(some))
         both = pairs[np.concatenate([first, first]) if units else first]
         both[batch:] += 1
         return jnp.asarray(images.gather(both)), jnp.asarray(achieved[both])

@@ -14,12 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from merlin.augment.base import divisor, moments
-from merlin.data.dataset import ROWS_AT_ONCE, Dataset
-from merlin.nets import GRU, MLP, Linear
+from merlin.data.dataset import Dataset
+from merlin.data.statistics import ROWS_AT_ONCE, moments_of
+from merlin.nets.layers import MLP, Linear, Normaliser, plain_normaliser
 
 WINDOW = 100
 """Longer episodes are trained on in windows of so many steps, from anywhere in them."""
+
+
+Memory = tuple[Float[Array, " width"], ...]
+"""What each recurrent layer remembers of a trajectory."""
 
 
 class Sequences(NamedTuple):
@@ -32,7 +36,7 @@ class Sequences(NamedTuple):
     pairs: Int[Array, " pairs"]  # the first state of every step of these episodes
 
 
-class Window(NamedTuple):
+class Steps(NamedTuple):
     """Steps of one trajectory, in the direction of the models."""
 
     states: Float[Array, "steps observation"]
@@ -42,37 +46,31 @@ class Window(NamedTuple):
 
 
 class Scales(eqx.Module):
-    """What standardises states, actions and differences of states.
+    """What standardises states, actions and differences of states."""
 
-    Dimensions that never change have `difference_spread` 0, so that no prediction moves them.
-    """
-
-    state_mean: Float[Array, " observation"]
-    state_std: Float[Array, " observation"]
-    action_mean: Float[Array, " action"]
-    action_std: Float[Array, " action"]
-    difference_mean: Float[Array, " observation"]
+    state: Normaliser
+    action: Normaliser
+    difference: Normaliser
     difference_std: Float[Array, " observation"]
-    difference_spread: Float[Array, " observation"]
 
-    def state(self, x: Float[Array, "*n observation"]) -> Float[Array, "*n observation"]:
-        return (x - self.state_mean) / self.state_std
+    def restore(self, difference: Float[Array, " observation"]) -> Float[Array, " observation"]:
+        """A standardised difference in the states' own units.
 
-    def action(self, x: Float[Array, "*n action"]) -> Float[Array, "*n action"]:
-        return (x - self.action_mean) / self.action_std
-
-    def difference(self, x: Float[Array, "*n observation"]) -> Float[Array, "*n observation"]:
-        return (x - self.difference_mean) / self.difference_std
+        Dimensions that never change have the deviation 0, so that no prediction moves them.
+        """
+        return difference * self.difference_std + self.difference.mean
 
 
 def scales_of(data: Dataset, forward: bool) -> Scales:
     """The moments of all recorded steps, seen in one direction of time."""
     differences = np.concatenate(list(_differences(data)))
-    state, state_std = moments(data.observations)
-    action, action_std = moments(data.actions)
-    mean, spread = moments(differences if forward else -differences)
-    numbers = (state, divisor(state_std), action, divisor(action_std), mean, divisor(spread))
-    return Scales(*map(jnp.asarray, (*numbers, spread)))
+    found = moments_of(differences if forward else -differences)
+    return Scales(
+        state=plain_normaliser(moments_of(data.observations)),
+        action=plain_normaliser(moments_of(data.actions)),
+        difference=plain_normaliser(found),
+        difference_std=jnp.asarray(found.std),
+    )
 
 
 def _differences(data: Dataset) -> Iterator[np.ndarray]:
@@ -98,7 +96,7 @@ def sequences(data: Dataset, episodes: Int[np.ndarray, " episodes"]) -> Sequence
 
 def window(
     rows: Sequences, episode: Int[Array, ""], steps: int, key: PRNGKeyArray, *, forward: bool
-) -> Window:
+) -> Steps:
     """`steps` steps of an episode, anywhere in it if it is longer."""
     begin, end = rows.starts[episode], rows.starts[episode + 1]
     length = end - 1 - begin  # steps that there are
@@ -107,7 +105,7 @@ def window(
     step = jnp.minimum(wanted, length - 1)
     before = begin + step if forward else end - 2 - step  # the earlier state of the step
     earlier, later = rows.observations[before], rows.observations[before + 1]
-    return Window(
+    return Steps(
         states=earlier if forward else later,
         actions=rows.actions[before - episode],
         nexts=later if forward else earlier,
@@ -170,42 +168,50 @@ def make_proposer(
 
 
 class Dynamics(eqx.Module):
-    """GRU layers and a linear head that predict how the state changes from step to step."""
+    """GRU layers (Cho et al., 2014) and a linear head: how the state changes from step to step.
+
+    With Equinox' cell a gradient takes 28 ms where one product for all inputs took 30 ms, but a
+    step of 1,024 rollouts 14 ms instead of 8; there are many more gradients than such steps.
+    """
 
     scales: Scales
-    layers: tuple[GRU, ...]
+    layers: tuple[eqx.nn.GRUCell, ...]
     head: Linear
 
-    def _inputs(self, states: Array, actions: Array) -> Array:
-        return jnp.concatenate([self.scales.state(states), self.scales.action(actions)], -1)
+    def empty(self) -> Memory:
+        """What is remembered before the first step."""
+        return tuple(jnp.zeros(layer.hidden_size) for layer in self.layers)
+
+    def step(
+        self, memory: Memory, state: Array, action: Array
+    ) -> tuple[Memory, Float[Array, " observation"]]:
+        """What is remembered after a step, and the state that it leads to."""
+        inputs = self._inputs(state, action)
+        memory, features = self._remember(memory, inputs)
+        change = self.head(jnp.concatenate([features, inputs]))
+        return memory, state + self.scales.restore(change)
 
     def differences(
         self, states: Float[Array, "steps observation"], actions: Float[Array, "steps action"]
     ) -> Float[Array, "steps observation"]:
         """Standardised predicted differences along a recorded trajectory."""
-        inputs = features = self._inputs(states, actions)
-        for layer in self.layers:
-            features = layer(features)
+        inputs = self._inputs(states, actions)
+        remember = lambda memory, x: self._remember(memory, x)  # noqa: E731
+        features = jax.lax.scan(remember, self.empty(), inputs)[1]
         return jax.vmap(self.head)(jnp.concatenate([features, inputs], -1))
 
-    def empty(self) -> tuple[Float[Array, " width"], ...]:
-        """What is remembered before the first step."""
-        return tuple(jnp.zeros(layer.width) for layer in self.layers)
+    def _inputs(self, states: Array, actions: Array) -> Array:
+        return jnp.concatenate([self.scales.state(states), self.scales.action(actions)], -1)
 
-    def step(
-        self, memory: tuple[Array, ...], state: Array, action: Array
-    ) -> tuple[tuple[Array, ...], Float[Array, " observation"]]:
-        """What is remembered after a step, and the state that it leads to."""
-        inputs = features = self._inputs(state, action)
+    def _remember(self, memory: Memory, features: Array) -> tuple[Memory, Array]:
+        """What is remembered after one more input, and the features of the last layer."""
         after = []
         for layer, known in zip(self.layers, memory, strict=True):
-            features = layer.step(known, features)
+            features = layer(features, known)
             after.append(features)
-        change = self.head(jnp.concatenate([features, inputs]))
-        difference = change * self.scales.difference_spread + self.scales.difference_mean
-        return tuple(after), state + difference
+        return tuple(after), features
 
-    def loss(self, steps: Window) -> Float[Array, ""]:
+    def loss(self, steps: Steps) -> Float[Array, ""]:
         """Summed over steps, averaged over dimensions: squared error of the difference."""
         target = self.scales.difference(steps.nexts - steps.states)
         error = target - self.differences(steps.states, steps.actions)
@@ -220,6 +226,6 @@ def make_dynamics(
     sizes = [state + action] + [width] * (layers - 1)
     return Dynamics(
         scales=scales,
-        layers=tuple(GRU(i, width, key=k) for i, k in zip(sizes, keys, strict=True)),
+        layers=tuple(eqx.nn.GRUCell(i, width, key=k) for i, k in zip(sizes, keys, strict=True)),
         head=Linear(width + state + action, state, key=head_key),
     )

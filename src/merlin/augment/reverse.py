@@ -8,6 +8,9 @@ the forward process of the diffusion. The reverse policy is a CVAE, the dynamics
 reads the trajectory from its end and predicts differences of states (`models.py`). What leaves
 the range of the data or is not finite is dropped. The forward twin walks on from first states.
 
+The errors of a model add up along a walk. So walks are short unless `rollout_steps` is None: they
+branch off at any recorded state, and from there on the trajectory is the recorded one.
+
 Models take vectors: of images they are given latents (`latents.py`).
 """
 
@@ -21,14 +24,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from merlin.augment.base import (
+    Augmentation,
     Augmented,
-    Phi,
+    assemble,
+    check_settings,
     find_phi,
-    how_many,
     require_vectors,
     say_if_fewer,
 )
-from merlin.augment.fitting import fit, updates_of
+from merlin.augment.fit import fit, updates_of
 from merlin.augment.models import (
     WINDOW,
     Dynamics,
@@ -40,10 +44,11 @@ from merlin.augment.models import (
     sequences,
     window,
 )
-from merlin.data.dataset import ROWS_AT_ONCE, Dataset
+from merlin.data.dataset import Dataset
+from merlin.data.statistics import ROWS_AT_ONCE
 from merlin.errors import MerlinError
-from merlin.nets import CLIP, LEAST_STD
-from merlin.progress import Progress
+from merlin.io.progress import Progress
+from merlin.nets.layers import CLIP, LEAST_STD
 
 ROLLOUTS_AT_ONCE = 1024
 LEAST_RANGE = 2 * CLIP * LEAST_STD
@@ -52,12 +57,23 @@ fingers of a closed gripper rattle by micrometres, and no model follows that."""
 
 
 @dataclass(frozen=True)
-class Rollouts:
+class Rollouts(Augmentation):
     """Trajectories made by learned models (Merlin-P)."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {"kl_weight": 1.0, "dynamics_batch": 256, "state_noise": 0.0},
+        "paper": {
+            "rollout_steps": None,
+            "kl_weight": 1.0,
+            "dynamics_batch": 256,
+            "state_noise": 0.0,
+            "model_max_updates": None,
+            "dynamics_max_updates": None,
+        },
         "release": {
+            "rollout_steps": None,
+            "final_goals": True,
+            "model_max_updates": None,
+            "dynamics_max_updates": None,
             "dynamics_layers": 2,
             "dynamics_batch": 256,
             "model_learning_rate": 1e-3,
@@ -69,6 +85,10 @@ class Rollouts:
     }
 
     trajectories: int | None = None  # to make; none: as many as there are, at most 10,000
+    rollout_steps: int | None = (
+        10  # made by the models; none: whole episodes, from their last state
+    )
+    final_goals: bool = False  # the last state is the desired goal, as in the paper's release
     proposer_hidden: tuple[int, ...] = (256, 256)
     kl_weight: float = 0.05
     latent_scale: float = 1.0  # of the latents that actions are made of
@@ -77,9 +97,9 @@ class Rollouts:
     model_learning_rate: float = 3e-4
     model_epochs: int = 20
     model_batch: int = 256  # transitions that the policy learns from at once
-    model_max_updates: int = 20_000
+    model_max_updates: int | None = 40_000
     dynamics_batch: int = 32  # trajectories that the dynamics model learns from at once
-    dynamics_max_updates: int = 2500  # each costs as much as 50 of the policy's
+    dynamics_max_updates: int | None = 10_000
     state_noise: float = 0.1  # on the states that it learns from, in deviations of differences
     held_out: float = 0.05  # share of episodes that measure the dynamics model
     margin: float = 0.05  # how far out of the data's range a rollout may go, in ranges
@@ -88,17 +108,13 @@ class Rollouts:
 
     def __post_init__(self) -> None:
         counts = [self.dynamics_width, self.dynamics_layers, self.model_epochs, self.model_batch]
-        counts += [self.model_max_updates, self.dynamics_batch, self.dynamics_max_updates]
-        counts += [self.attempts, *self.proposer_hidden]
-        counts += [] if self.trajectories is None else [self.trajectories]
-        if min(counts) < 1 or not self.proposer_hidden:
-            raise MerlinError("Rollouts: sizes, epochs, attempts and trajectories start at 1.")
-        if not (math.isfinite(self.model_learning_rate) and self.model_learning_rate > 0):
-            raise MerlinError(
-                f"model_learning_rate: {self.model_learning_rate} is not a positive number."
-            )
+        counts += [self.dynamics_batch, self.attempts, *self.proposer_hidden]
+        counts += [len(self.proposer_hidden)]
+        limits = self.model_max_updates, self.dynamics_max_updates
+        counts += [n for n in (*limits, self.trajectories, self.rollout_steps) if n is not None]
+        check_settings(self, counts, ("model_learning_rate",))
         for name in ("kl_weight", "latent_scale", "state_noise", "margin"):
-            value = getattr(self, name)
+            value = vars(self)[name]
             if not (math.isfinite(value) and value >= 0):
                 raise MerlinError(f"{name}: {value} is not a number from 0 up.")
         if not 0 <= self.held_out < 1:
@@ -108,28 +124,15 @@ class Rollouts:
     def sees_images(self) -> bool:
         return False
 
-    def __call__(
-        self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
-    ) -> Augmented:
+    def __call__(self, data: Dataset, *, seed: int, quiet: bool = True) -> Augmented:
         require_vectors(data, "models of states")
-        phi = find_phi(data) if phi is None else phi
+        phi = list(find_phi(data))
         proposer, dynamics, report = self.fit(data, seed=seed, quiet=quiet)
         states, actions, lengths, made = self.roll_out(
             data, proposer, dynamics, seed=seed, quiet=quiet
         )
-        ends = np.cumsum(lengths) - 1
-        achieved = np.asarray(phi(states), np.float32)
-        dataset = Dataset(
-            observations=states,
-            actions=actions,
-            achieved_goals=achieved,
-            desired_goals=achieved[ends],
-            starts=np.concatenate([[0], ends + 1]).astype(np.int64),
-            action_low=data.action_low,
-            action_high=data.action_high,
-            task=data.task,
-            variant=data.variant,
-        )
+        achieved = np.asarray(states[..., phi], np.float32)
+        dataset = assemble(data, states, actions, achieved, lengths, final_goals=self.final_goals)
         return Augmented(dataset, {**made, **report})
 
     def fit(
@@ -155,7 +158,7 @@ class Rollouts:
             label=f"{direction} policy",
             **how,
         )
-        longest = min(int(data.lengths.max()) - 1, WINDOW)
+        longest = min(self._steps(data), WINDOW)
         dynamics, dynamics_loss = fit(
             lambda model, rows, key: self._dynamics_loss(model, rows, longest, key),
             make_dynamics(data, scales, self.dynamics_width, self.dynamics_layers, keys[2]),
@@ -175,6 +178,11 @@ class Rollouts:
             report["mean_explained_variance"] = float(explained.mean())
             report["least_explained_variance"] = float(explained.min())
         return proposer, dynamics, report
+
+    def _steps(self, data: Dataset) -> int:
+        """How long rollouts are."""
+        most = int(data.lengths.max()) - 1
+        return most if self.rollout_steps is None else min(most, self.rollout_steps)
 
     def _dynamics_updates(self, episodes: int) -> int:
         most = self.dynamics_max_updates
@@ -200,7 +208,7 @@ class Rollouts:
         cut = lambda e, k: window(rows, e, steps, k, forward=self.forward)  # noqa: E731
         windows = jax.vmap(cut)(rows.episodes[chosen], jnp.stack(keys))
         # A model that has seen only recorded states does not find back once it is off them.
-        amount = self.state_noise * model.scales.difference_spread
+        amount = self.state_noise * model.scales.difference_std
         astray = windows.states + amount * jax.random.normal(noise, windows.states.shape)
         windows = windows._replace(states=astray)
         count = jnp.sum(windows.valid).astype(jnp.float32)
@@ -214,7 +222,7 @@ class Rollouts:
         For each dimension that moves.
         """
         rows = sequences(data, episodes)
-        steps = min(int(data.lengths.max()) - 1, WINDOW)
+        steps = min(self._steps(data), WINDOW)
 
         @jax.jit
         def compare(rows: Sequences, episode: Array) -> tuple[Array, Array]:
@@ -232,17 +240,20 @@ class Rollouts:
         moving = variance > 1e-8  # of a deviation of 1: the others never change
         if not moving.any():
             return np.ones(1), np.ones(1)
-        unit = np.asarray(dynamics.scales.difference_std, np.float64)[moving]
+        unit = 1.0 / np.asarray(dynamics.scales.difference.scale, np.float64)[moving]
         return 1.0 - error[moving] / variance[moving], variance[moving] * unit**2
 
     def roll_out(
         self, data: Dataset, proposer: Proposer, dynamics: Dynamics, *, seed: int, quiet: bool
     ) -> tuple[np.ndarray, np.ndarray, Int[np.ndarray, " trajectories"], dict[str, Any]]:
-        """States and actions of as many good rollouts as are wanted, back to back in time."""
-        wanted = how_many(self.trajectories, data)
+        """States and actions of as many good trajectories as are wanted, back to back in time.
+
+        Each is a rollout and what was recorded from where it branched off.
+        """
+        wanted = self.wanted(data)
         rng = np.random.default_rng((seed, 3))
         key = jax.random.fold_in(jax.random.key(seed), 4)
-        steps = int(data.lengths.max()) - 1
+        steps = self._steps(data)
         low, high = _range(data.observations, self.margin)
         many = jax.jit(jax.vmap(lambda s, k: self._roll(proposer, dynamics, s, steps, k)))
         states, actions, lengths = [], [], []
@@ -252,11 +263,11 @@ class Rollouts:
         with Progress(f"{direction} rollouts", wanted, "trajectories", quiet=quiet) as bar:
             while kept < wanted and tried < self.attempts * wanted:
                 episodes = rng.integers(len(data), size=at_once)
-                rows = data.starts[episodes] if self.forward else data.starts[episodes + 1] - 1
+                size = np.minimum(data.lengths[episodes] - 1, steps)
+                rows = self._branches(data, episodes, size, rng)
                 keys = jax.random.split(jax.random.fold_in(key, tried), at_once)
                 walked, acted = map(np.asarray, many(jnp.asarray(data.observations[rows]), keys))
-                size = data.lengths[episodes]
-                beyond = np.arange(steps + 1) >= size[:, None]
+                beyond = np.arange(steps + 1) > size[:, None]
                 finite = (np.isfinite(walked).all(2) | beyond).all(1)
                 with np.errstate(invalid="ignore"):
                     inside = ((walked >= low) & (walked <= high)).all(2) | beyond
@@ -264,11 +275,12 @@ class Rollouts:
                 tried, broken = tried + at_once, broken + int((~finite).sum())
                 outside += int((finite & ~good).sum())
                 for index in np.flatnonzero(good)[: wanted - kept]:
-                    path, moves = walked[index, : size[index]], acted[index, : size[index] - 1]
-                    states.append(path if self.forward else path[::-1])
-                    actions.append(moves if self.forward else moves[::-1])
-                    lengths.append(size[index])
-                kept = len(states)
+                    made = walked[index, 1 : size[index] + 1], acted[index, : size[index]]
+                    path, moves = self._whole(data, int(episodes[index]), int(rows[index]), *made)
+                    states.append(path)
+                    actions.append(moves)
+                    lengths.append(len(path))
+                kept = len(lengths)
                 bar.update(kept)
         if not kept:
             raise MerlinError(
@@ -286,6 +298,34 @@ class Rollouts:
             "dropped_not_finite": broken / tried,
         }
         return np.concatenate(states), np.concatenate(actions), np.array(lengths), report
+
+    def _branches(
+        self,
+        data: Dataset,
+        episodes: Int[np.ndarray, " n"],
+        size: Int[np.ndarray, " n"],
+        rng: np.random.Generator,
+    ) -> Int[np.ndarray, " n"]:
+        """Rows that rollouts of a size start at, so that none outgrows its episode."""
+        recorded = rng.integers(data.lengths[episodes] - size)  # steps that stay recorded
+        if self.rollout_steps is None:
+            recorded[:] = 0
+        first, last = data.starts[episodes], data.starts[episodes + 1] - 1
+        return first + recorded if self.forward else last - recorded
+
+    def _whole(
+        self, data: Dataset, episode: int, row: int, states: np.ndarray, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A rollout joined to what was recorded from its row on, in order of time."""
+        first, end = data.starts[episode], data.starts[episode + 1]
+        if self.forward:
+            seen, moves = (
+                data.observations[first : row + 1],
+                data.actions[first - episode : row - episode],
+            )
+            return np.concatenate([seen, states]), np.concatenate([moves, actions])
+        seen, moves = data.observations[row:end], data.actions[row - episode : end - 1 - episode]
+        return np.concatenate([states[::-1], seen]), np.concatenate([actions[::-1], moves])
 
     def _roll(
         self, proposer: Proposer, dynamics: Dynamics, state: Array, steps: int, key: PRNGKeyArray

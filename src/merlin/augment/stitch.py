@@ -8,8 +8,9 @@ state it looks for the nearest state of another episode in the space of a contra
 (`encoder.py`), and if their cosine similarity reaches the threshold it goes on backwards from
 there. It never switches straight back to the episode that it came from: two episodes that run
 side by side, or rest in the same corner, would be swapped at every step. It ends when it has as
-many states as the episode it began in; if it meets a first state earlier it is dropped. The
-forward twin starts at first states and goes on to the ends.
+many states as the episode it began in; if it meets a first state earlier it is dropped, and so is
+a walk that never switched, which is a copy of an episode. The forward twin starts at first states
+and goes on to the ends.
 
 A walk is kept as a list of rows of the dataset, in order of time. Backwards and forwards alike
 every row brings its own action, so each pair of state and action is one that was recorded; only
@@ -26,13 +27,19 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
-from merlin.augment.base import Augmented, Phi, how_many, say_if_fewer
+from merlin.augment.base import (
+    Augmentation,
+    Augmented,
+    assemble,
+    check_settings,
+    say_if_fewer,
+)
 from merlin.augment.encoder import train_encoder
-from merlin.augment.fitting import updates_of
+from merlin.augment.fit import updates_of
 from merlin.data.dataset import Dataset
 from merlin.data.images import Selection
 from merlin.errors import MerlinError
-from merlin.progress import Progress
+from merlin.io.progress import Progress
 
 NONE, UNKNOWN = -1, -2
 Rows = Int[np.ndarray, " n"]
@@ -135,9 +142,17 @@ class Walks(NamedTuple):
         before, after = self.rows[:, :-1], self.rows[:, 1:]
         return (before != NONE) & (after != NONE) & (after != before + 1)
 
+    def new(self) -> Bool[np.ndarray, " walks"]:
+        """Which walks came to their end and are no copies of an episode."""
+        return self.complete & self.switches().any(1)
+
     def stitches(self) -> float:
-        """Mean number of switches per complete walk."""
-        return float(self.switches()[self.complete].sum(1).mean()) if self.complete.any() else 0.0
+        """Mean number of switches per walk."""
+        return float(self.switches().sum(1).mean()) if len(self.rows) else 0.0
+
+    def only(self, kept: Bool[np.ndarray, " walks"]) -> "Walks":
+        """Some of the walks."""
+        return Walks(*(part[kept] for part in self))
 
 
 def _along_main_axes(
@@ -216,32 +231,40 @@ def threshold_for(
         # Walks that are cut short have had as many occasions to switch as steps.
         steps = (walks.rows != NONE).sum() - len(episodes)
         rate = walks.switches().sum() / max(1, steps) * (walks.lengths.mean() - 1)
-        made = walks.stitches() if walks.complete.sum() >= len(episodes) / 20 else float(rate)
+        new = walks.new()
+        made = walks.only(new).stitches() if new.sum() >= len(episodes) / 20 else float(rate)
         low, high = (middle, high) if made < stitches else (low, middle)
     return 1.0 - math.exp(low) ** 2 / 2
 
 
 @dataclass(frozen=True)
-class Stitch:
+class Stitch(Augmentation):
     """Trajectories stitched together from recorded ones (Merlin-NP)."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {"threshold": 0.9999, "encoder_max_updates": None},
         "release": {
+            "threshold": 0.9999,
+            "copies": True,
+            "final_goals": True,
+            "encoder_max_updates": None,
             "encoder_hidden": (512, 512, 512),
             "encoder_learning_rate": 3e-4,
             "encoder_epochs": 100,
-        }
+        },
     }
 
-    threshold: float | str = 0.9999  # cosine similarity to switch at; auto: 2.5 switches per walk
+    threshold: float | str = "auto"  # cosine similarity to switch at; auto: 2.5 switches per walk
     trajectories: int | None = None  # to make; none: as many as there are, at most 10,000
+    copies: bool = False  # keep walks that never switch
+    final_goals: bool = False  # the last state is the desired goal, as in the paper's release
     encoder_hidden: tuple[int, ...] = (256, 256, 256)
     embedding_dim: int = 16
     encoder_temperature: float = 0.5
     encoder_learning_rate: float = 5e-4
     encoder_epochs: int = 20
     encoder_batch: int = 256
-    encoder_max_updates: int = 20_000  # epochs of two million states would take ten minutes
+    encoder_max_updates: int | None = 40_000  # 20 epochs of 10,000 episodes
     attempts: int = 50  # at most so many walks per trajectory wanted
     forward: bool = False  # from first states on instead of from last states back
 
@@ -252,28 +275,21 @@ class Stitch:
                 f"threshold: {self.threshold} is no cosine below 1; give one, e.g. 0.9999, or auto."
             )
         counts = [self.embedding_dim, self.encoder_epochs, self.encoder_batch, self.attempts]
-        counts += [self.encoder_max_updates, *self.encoder_hidden]
-        counts += [] if self.trajectories is None else [self.trajectories]
-        if min(counts) < 1 or not self.encoder_hidden:
-            raise MerlinError("Stitch: sizes, epochs, attempts and trajectories start at 1.")
-        for name in ("encoder_temperature", "encoder_learning_rate"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise MerlinError(f"{name}: {value} is not a positive number.")
+        counts += [*self.encoder_hidden, len(self.encoder_hidden)]
+        counts += [n for n in (self.encoder_max_updates, self.trajectories) if n is not None]
+        check_settings(self, counts, ("encoder_temperature", "encoder_learning_rate"))
 
     @property
     def sees_images(self) -> bool:
         return True
 
-    def __call__(
-        self, data: Dataset, *, seed: int, phi: Phi | None = None, quiet: bool = True
-    ) -> Augmented:
+    def __call__(self, data: Dataset, *, seed: int, quiet: bool = True) -> Augmented:
         if len(data) < 2:
             raise MerlinError("stitching: needs at least two episodes to switch between.")
         embeddings, loss = self.embed(data, seed=seed, quiet=quiet)
         walks, report = self.stitch(data, embeddings, seed=seed, quiet=quiet)
         report = {**report, "encoder_loss": loss}
-        return Augmented(_assemble(data, walks), report)
+        return Augmented(_dataset_of(data, walks, self.final_goals), report)
 
     def embed(
         self, data: Dataset, *, seed: int, quiet: bool = True
@@ -307,7 +323,9 @@ class Stitch:
         rng = np.random.default_rng((seed, 1))
 
         def draw(n: int) -> Rows:
-            return rng.integers(len(data), size=(n,))
+            """Episodes in random order, each once before any comes again."""
+            rounds = [rng.permutation(len(data)) for _ in range(-(-n // len(data)))]
+            return np.concatenate(rounds)[:n]
 
         starts = np.asarray(data.starts)
         # From a first state there is no way back, from a last one none on: never switch to them.
@@ -323,73 +341,60 @@ class Stitch:
             neighbours.bound = math.sqrt(2.0 * (1.0 - threshold))
             bar.update(len(embeddings))
         partner = neighbours.within(neighbours.bound)
-        wanted = how_many(self.trajectories, data)
-        made, walked, tried = [], 0, 0
+        wanted = self.wanted(data)
+        made, walked, tried, short, copies = [], 0, 0, 0, 0
         label = "stitching forwards" if self.forward else "stitching backwards"
         with Progress(label, wanted, "trajectories", quiet=quiet) as bar:
             while walked < wanted and tried < self.attempts * wanted:
                 walks = walk(draw(wanted), starts, partner, forward=self.forward)
-                made.append(Walks(*(part[walks.complete] for part in walks)))
-                walked, tried = walked + int(walks.complete.sum()), tried + wanted
+                kept = walks.complete if self.copies else walks.new()
+                made.append(walks.only(kept))
+                walked, tried = walked + int(kept.sum()), tried + wanted
+                short += int((~walks.complete).sum())
+                copies += int((walks.complete & ~kept).sum())
                 bar.update(min(walked, wanted))
         if not walked:
             raise MerlinError(
-                f"stitching: none of {tried} walks came to its full length before it met the end "
-                "of an episode; raise the threshold, or set threshold=auto."
+                f"stitching: of {tried} walks {short} met the end of an episode too early and "
+                f"{copies} never switched; set threshold=auto."
             )
-        advice = "raise the threshold or the number of attempts for more."
+        advice = "set threshold=auto, or raise the number of attempts."
         say_if_fewer(walked, wanted, tried, advice=advice, quiet=quiet)
-        kept = _join(made, wanted)
-        return kept, {
-            "trajectories": len(kept.rows),
+        joined = _join(made, wanted)
+        return joined, {
+            "trajectories": len(joined.rows),
             "wanted": wanted,
             "walks": tried,
-            "dropped": 1.0 - walked / tried,
+            "dropped": short / tried,
+            "copies_refused": copies / tried,
             "threshold": threshold,
-            "stitches": kept.stitches(),
-            "without_stitches": float(np.mean(~kept.switches().any(1))),
+            "stitches": joined.stitches(),
+            "without_stitches": float(np.mean(~joined.switches().any(1))),
         }
 
 
 def _join(parts: list[Walks], most: int) -> Walks:
     width = max(part.rows.shape[1] for part in parts)
-    pad = lambda rows: np.pad(  # noqa: E731
-        rows, ((0, 0), (0, width - rows.shape[1])), constant_values=NONE
-    )
-    return Walks(
-        np.concatenate([pad(part.rows) for part in parts])[:most],
-        np.concatenate([part.lengths for part in parts])[:most],
-        np.concatenate([part.complete for part in parts])[:most],
-    )
+    rows = [
+        np.pad(part.rows, ((0, 0), (0, width - part.rows.shape[1])), constant_values=NONE)
+        for part in parts
+    ]
+    _, lengths, complete = zip(*parts, strict=True)
+    return Walks(*(np.concatenate(column)[:most] for column in (rows, lengths, complete)))
 
 
-def _assemble(data: Dataset, walks: Walks) -> Dataset:
+def _dataset_of(data: Dataset, walks: Walks, final_goals: bool) -> Dataset:
     """The rows of complete walks as a dataset of their own; images are not copied."""
     inside = walks.rows != NONE
     rows = walks.rows[inside]
     # A row's action stands as many places before it as episodes have ended before.
     episode = np.searchsorted(data.starts, rows, side="right") - 1
-    ends = np.cumsum(walks.lengths) - 1
     acting = np.ones(len(rows), bool)
-    acting[ends] = False
-    achieved = np.asarray(data.achieved_goals[rows])
-    return Dataset(
-        observations=_rows(data.observations, rows),
-        actions=np.asarray(data.actions[(rows - episode)[acting]]),
-        achieved_goals=achieved,
-        desired_goals=achieved[ends],
-        starts=np.concatenate([[0], ends + 1]).astype(np.int64),
-        action_low=data.action_low,
-        action_high=data.action_high,
-        task=data.task,
-        variant=data.variant,
-    )
-
-
-def _rows(observations: Any, rows: Rows) -> Any:
-    return (
+    acting[np.cumsum(walks.lengths) - 1] = False
+    observations = data.observations
+    states = (
         Selection(observations, rows) if observations.ndim > 2 else np.asarray(observations[rows])
     )
-
-
-__all__ = ["Neighbours", "Stitch", "Walks", "threshold_for", "walk"]
+    actions = np.asarray(data.actions[(rows - episode)[acting]])
+    achieved = np.asarray(data.achieved_goals[rows])
+    return assemble(data, states, actions, achieved, walks.lengths, final_goals=final_goals)

@@ -1,8 +1,8 @@
 """Running one cell: from what was asked for to its row of results."""
 
 import datetime
-import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,106 +11,106 @@ import jax
 import numpy as np
 
 import merlin
-from merlin.bench.board import held
+from merlin.augment.latents import Latents, take_latents
 from merlin.bench.grids import Cell
 from merlin.bench.machine import machine
+from merlin.bench.results_folder import cell_lock
+from merlin.bench.rows import Row, read_row
 from merlin.data import Dataset, load
-from merlin.data.relabel import make_spec
-from merlin.evaluation import Evaluation, evaluate
-from merlin.files import read_json, write_json
-from merlin.latents import Latents, take_latents
-from merlin.learners import Policy
-from merlin.loop import compiled_chunk
-from merlin.methods import Method, configure, image_values
-from merlin.tasks.batch import make_batch
-from merlin.tasks.registry import find
-from merlin.tasks.workers import Failure
-from merlin.training import train
+from merlin.data.spec import make_spec
+from merlin.envs.batch import make_batch
+from merlin.envs.registry import find
+from merlin.evaluation.evaluate import Evaluation, evaluate
+from merlin.io.files import write_json
+from merlin.learners.base import Learner
+from merlin.learners.registry import Method
+from merlin.parallel.workers import Failure
+from merlin.policies.base import Policy
+from merlin.training.loop import compiled_chunk
+from merlin.training.plan import method_for, without_desired_goals
+from merlin.training.runs import read_metrics
+from merlin.training.train import train
+from merlin.types import Spec
 
 ACTION_BATCHES = (1, 100)
 TIMED_SECONDS = 2.0
 
 
 def run_cell(
-    memory: dict[str, Any], cell: Cell, folder: Path, data: Path | Dataset
-) -> dict[str, Any] | None:
+    memory: dict[str, Any], cell: Cell, folder: Path, data: str | Path | Dataset
+) -> Row | None:
     """Train and score a cell, or go on where it was killed. A job for any engine.
 
-    None while another bench is at it, whose row it is when that is done.
+    None while another bench runs the cell, which then also writes its row.
     """
-    with held(folder) as mine:
+    with cell_lock(folder) as mine:
         if not mine:
             return None
         path = folder / "row.json"
-        row = read_json(path, "a row of results") if path.exists() else {}
-        if row.get("status") != "done":
-            row = _run(cell, folder, data)
-            write_json(path, row)  # while it is held: whoever has it next finds it done
+        if path.exists() and (known := read_row(path)).done:
+            return known
+        row = _run(cell, folder, data)
+        write_json(path, row.to_json())  # still locked: the next process finds the cell done
         return row
 
 
-def _run(cell: Cell, folder: Path, data: Path | Dataset) -> dict[str, Any]:
+def _run(cell: Cell, folder: Path, data: str | Path | Dataset) -> Row:
     began = time.monotonic()
-    dataset = load(data) if isinstance(data, Path) else data
-    task = find(cell.task)
-    tuned = task.tuned.get(cell.variant)
-    values = tuned.values() if tuned else {}
-    settings = dict(cell.settings)
+    dataset = data if isinstance(data, Dataset) else load(data)
+    settings = {**without_desired_goals(cell.algo, dataset, "vector"), **dict(cell.settings)}
     latents = take_latents(settings)
-    named = configure(cell.algo, settings, preset=cell.preset)
-    values |= image_values(named, dataset, encoded=latents is not None)
-    method = configure(cell.algo, settings, values, cell.preset)
+    method = method_for(
+        cell.algo,
+        dataset,
+        find(cell.task),
+        settings=settings,
+        preset=cell.preset,
+        encoded=latents is not None,
+        tuning=cell.tuned,
+    )
     if cell.timed:
         found = _time(cell, method, dataset, folder)
     else:
         found = _score(cell, method, dataset, folder, latents)
-    return {
-        **_heading(cell),
-        "status": "done",
-        "error": None,
+    return make_row(
+        cell,
         **found,
-        "data": {
+        data={
             "name": f"{cell.task} {cell.variant}, {len(dataset)} episodes"
             + " of images" * cell.pixels,
             "fingerprint": dataset.fingerprint(),
             "episodes": len(dataset),
             "command": dataset.provenance.get("command"),
         },
-        **_ending(began),
-    }
+        seconds=round(time.monotonic() - began, 1),
+    )
 
 
-def failed_row(cell: Cell, failure: Failure) -> dict[str, Any]:
+def failed_row(cell: Cell, failure: Failure) -> Row:
     """The row of a cell that came to nothing."""
-    return {
-        **_heading(cell),
-        "status": "failed",
-        "error": failure.message,
-        "trace": failure.trace,
-        **_ending(None),
-    }
+    return make_row(cell, status="failed", error=failure.message, trace=failure.trace)
 
 
-def _heading(cell: Cell) -> dict[str, Any]:
-    asked = cell.describe()
-    shown = ("task", "variant", "algo", "preset", "seed", "settings", "updates")
-    return {
-        "schema": 1,
-        "cell": cell.name,
-        **{key: asked[key] for key in shown},
-        "asked": asked,
-        "pixels": cell.pixels,
-        "command": cell.command,
-        "version": merlin.__version__,
-    }
-
-
-def _ending(began: float | None) -> dict[str, Any]:
-    return {
-        "seconds": None if began is None else round(time.monotonic() - began, 1),
-        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-    }
+def make_row(cell: Cell, **found: Any) -> Row:
+    """The row of a cell that ends now, with what was found; done unless it says otherwise."""
+    return Row(
+        cell=cell.name,
+        task=cell.task,
+        variant=cell.variant,
+        algo=cell.algo,
+        preset=cell.preset,
+        seed=cell.seed,
+        settings=dict(cell.settings),
+        updates=cell.updates,
+        asked=cell.describe(),
+        pixels=cell.pixels,
+        command=cell.command,
+        version=merlin.__version__,
+        episode_steps=find(cell.task).episode_steps,
+        finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        machine=machine(),
+        **{"status": "done", **found},
+    )
 
 
 def _score(
@@ -131,14 +131,16 @@ def _score(
         final_episodes=cell.final_episodes,
     )
     own = folder / "run" / f"seed-{cell.seed}"
-    result = json.loads((own / "result.json").read_text())
-    final = Evaluation(*(np.asarray(result["final"][key]) for key in ("returns", "success")))
-    log = [json.loads(line) for line in (own / "metrics.jsonl").read_text().splitlines()]
+    (row,) = run.rows
+    assert row.final is not None
+    assert row.best is not None
+    log = [line for line, _ in read_metrics(own / "metrics.jsonl")]
     rates = [line["updates_per_second"] for line in log if "updates_per_second" in line]
     return {
-        "final": {"episodes": cell.final_episodes, **_scores(final)},
-        "best": {"episodes": cell.eval_episodes, **_rounded(result["best"])},
-        "curve": [
+        "final": {"episodes": cell.final_episodes, **_scores(row.final)},
+        "goals": _rounded(row.final.goal_success()) or None,
+        "best": {"episodes": cell.eval_episodes, **_rounded(row.best.to_json())},
+        "curve": tuple(
             _rounded(
                 {
                     "step": line["step"],
@@ -148,11 +150,11 @@ def _score(
             )
             for line in log
             if "eval/return" in line
-        ],
+        ),
         "horizons": _sweep(cell, run.policy),
         # On a busy machine, so only a hint; the timing grid measures.
         "timing": {"update_ms": round(1000.0 / float(np.median(rates)), 3), "action_us": None},
-        "augmentation": run.result["seeds"][0].get("augmented"),
+        "augmentation": row.augmented,
     }
 
 
@@ -194,36 +196,36 @@ def _time(cell: Cell, method: Method, data: Dataset, folder: Path) -> dict[str, 
     The fastest, because whatever else a machine does can only make a round slower.
     """
     learner = method.learner  # an augmentation costs nothing per update
-    task = find(cell.task)
-    spec = make_spec(data, learner.relabel, task.tolerance)
+    spec = make_spec(data, learner.sampling, find(cell.task).tolerance)
+    updates = updating(learner, data, spec)
+    actions = {
+        str(batch): round(1e6 * _fastest(acting(learner, data, spec, batch)) / batch, 3)
+        for batch in ACTION_BATCHES
+    }
+    per_update = _fastest(lambda: updates(cell.updates)) / cell.updates
+    return {"timing": {"update_ms": round(1000.0 * per_update, 4), "action_us": actions}}
+
+
+def updating(learner: Learner, data: Dataset, spec: Spec) -> Callable[[int], None]:
+    """A function that makes so many updates from a fresh state, and waits for the last."""
     trajectories = data.on_device()
     chunk = compiled_chunk(learner, together=False)
-    key = jax.random.key(cell.seed)
+    key = jax.random.key(0)
     state = jax.jit(lambda k: learner.init(k, spec))(key)
 
-    def updates() -> None:
-        jax.block_until_ready(chunk(state, trajectories, key, 0, cell.updates))
+    def run(updates: int) -> None:
+        jax.block_until_ready(chunk(state, trajectories, key, 0, updates))
 
-    policy = learner.policy(state)
-    actions = {}
-    for batch in ACTION_BATCHES:
-        rows = np.resize(data.observations[:batch], (batch, *spec.observation_shape))
-        goals = np.resize(data.achieved_goals[:batch], (batch, spec.goal_dim))
-        keys = jax.random.split(key, batch)
+    return run
 
-        def call(rows: Any = rows, goals: Any = goals, keys: Any = keys) -> None:
-            np.asarray(_act(policy, rows, goals, keys))
 
-        actions[str(batch)] = round(1e6 * _fastest(call) / batch, 3)
-    per_update = _fastest(updates) / cell.updates
-    return {
-        "final": None,
-        "best": None,
-        "curve": [],
-        "horizons": None,
-        "timing": {"update_ms": round(1000.0 * per_update, 4), "action_us": actions},
-        "augmentation": None,
-    }
+def acting(learner: Learner, data: Dataset, spec: Spec, batch: int) -> Callable[[], Any]:
+    """A function that acts with a fresh policy for so many states at once."""
+    policy = learner.policy(jax.jit(lambda k: learner.init(k, spec))(jax.random.key(0)))
+    states = np.resize(data.observations[:batch], (batch, *spec.observation_shape))
+    goals = np.resize(data.achieved_goals[:batch], (batch, spec.goal_dim))
+    keys = jax.random.split(jax.random.key(1), batch)
+    return lambda: np.asarray(_act(policy, states, goals, keys))
 
 
 @eqx.filter_jit
@@ -231,7 +233,7 @@ def _act(policy: Policy, observations: Any, goals: Any, keys: Any) -> Any:
     return jax.vmap(policy, (0, 0, None, 0))(observations, goals, None, keys)
 
 
-def _fastest(call: Any) -> float:
+def _fastest(call: Callable[[], Any]) -> float:
     """Seconds of the fastest call, after one that compiles."""
     call()
     times: list[float] = []

@@ -1,64 +1,117 @@
 """How long a grid will take, from speeds that were measured."""
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
 from merlin.bench.grids import Cell
-from merlin.tasks.registry import find
+from merlin.bench.rows import Row
+from merlin.envs.registry import Task, find
+from merlin.learners.registry import preset_names, split_name
 
 START_SECONDS = 8.0
 """Of a cell: opening the data, compiling, opening environments."""
-IMAGES_MS = 125.0
-"""Of an update on images, as measured for Merlin on PointReach, until rows say more."""
 
 
 class Speeds:
-    """Milliseconds per update by method and seconds per episode by task.
+    """Seconds per cell, on one core; None where a speed that it needs was never measured.
 
-    Shipped figures from two cores, over which go those of the rows at hand.
+    Shipped figures (`benchmarks/speeds.py` measures them), over which go those of the rows at hand.
     """
 
-    def __init__(self, rows: Iterable[dict[str, Any]] = ()):
-        shipped = json.loads((files("merlin.bench") / "speeds.json").read_text())
-        self._updates: dict[str, float] = dict(shipped["update_ms"])
-        self._episodes: dict[str, float] = shipped["episode_seconds"]
-        measured: dict[str, list[float]] = {}
+    def __init__(self, rows: Iterable[Row] = ()):
+        self._shipped = json.loads((files("merlin.bench") / "speeds.json").read_text())
+        measured: dict[tuple, list[float]] = {}
         for row in rows:
-            if row["status"] == "done" and row["timing"] and not row["asked"]["timed"]:
-                name = _method(row["algo"], row["preset"], bool(row.get("pixels")))
-                measured.setdefault(name, []).append(row["timing"]["update_ms"])
-        self._updates |= {name: float(np.median(values)) for name, values in measured.items()}
+            cost = (row.timing or {}).get("update_ms")
+            if row.done and cost is not None and not row.asked.get("timed"):
+                key = _key(row.algo, row.preset, row.pixels, row.settings)
+                measured.setdefault(key, []).append(cost)
+        self._measured = {key: float(np.median(values)) for key, values in measured.items()}
 
-    def seconds(self, cell: Cell) -> float:
-        """Of one cell on one core."""
+    def seconds(self, cell: Cell) -> float | None:
+        """Of one cell."""
         if cell.timed:
             return 4 * START_SECONDS
-        # A method nobody has measured may be the slowest.
-        unknown = IMAGES_MS if cell.pixels else max(self._updates.values())
-        update = self._updates.get(_method(cell.algo, cell.preset, cell.pixels), unknown)
+        task = find(cell.task)
+        # What an image's encoder takes for an action is little beside drawing the image.
+        action = self._nearest("action_ms", task).get(_speed_name(cell.algo, cell.preset))
+        update = self._update(cell, task)
+        augmentation = split_name(cell.algo)[1]
+        augmenting = self._shipped["augment_seconds"].get(augmentation) if augmentation else 0.0
+        if action is None or update is None or augmenting is None:
+            return None
         looks = -(-cell.updates // cell.eval_every)
         episodes = looks * cell.eval_episodes
         episodes += (1 + len(cell.horizons)) * cell.final_episodes
-        each = self._episodes.get(find(cell.task).name, max(self._episodes.values()))
-        return START_SECONDS + cell.updates * update / 1000.0 + episodes * each
+        known = self._shipped["episode_seconds"]
+        each = known.get(task.name, max(known.values())) + task.episode_steps * action / 1000.0
+        return START_SECONDS + augmenting + cell.updates * update / 1000.0 + episodes * each
+
+    def _update(self, cell: Cell, task: Task) -> float | None:
+        """Milliseconds per update; on images only where that was measured on frames as large."""
+        key = _key(cell.algo, cell.preset, cell.pixels, dict(cell.settings))
+        if key in self._measured:
+            return self._measured[key]
+        if not cell.pixels:
+            return self._nearest("update_ms", task).get(_speed_name(cell.algo, cell.preset))
+        if "latent_updates" in dict(cell.settings) or cell.preset:
+            return None
+        known = self._shipped["image_update_ms"]
+        alike = [name for name in known if find(name).image_size == task.image_size]
+        own = task.name if task.name in alike else next(iter(alike), "")
+        return known.get(own, {}).get(cell.algo)
+
+    def _nearest(self, speed: str, task: Task) -> dict[str, float]:
+        """The speeds of the measured task whose observations are the nearest in size."""
+        known = self._shipped[speed]
+        sizes = {name: find(name).observation_dim for name in known}
+        return known[min(sizes, key=lambda name: abs(math.log(sizes[name] / task.observation_dim)))]
 
 
-def _method(algo: str, preset: str | None, pixels: bool) -> str:
-    return "/".join([algo, *([preset] if preset else []), *(["pixels"] if pixels else [])])
+def _key(algo: str, preset: str | None, pixels: bool, settings: Mapping[str, str]) -> tuple:
+    """Rows of the same key are as fast as each other."""
+    return algo, preset, pixels, "latent_updates" in settings
 
 
-def total_seconds(cells: Sequence[Cell], speeds: Speeds, workers: int) -> float:
+def _speed_name(algo: str, preset: str | None) -> str:
+    """The name of a speed: the learner, as augmentations do not change it, and its preset."""
+    learner = split_name(algo)[0]
+    return f"{learner}/{preset}" if preset in preset_names(learner) else learner
+
+
+@dataclass(frozen=True)
+class Total:
+    """What is known of several cells together."""
+
+    seconds: float
+    unknown: tuple[Cell, ...]  # not in `seconds`
+
+    def __str__(self) -> str:
+        if not self.unknown:
+            return f"about {in_words(self.seconds)}"
+        methods = sorted({cell.algo for cell in self.unknown})
+        cells = "1 cell" if len(self.unknown) == 1 else f"{len(self.unknown)} cells"
+        rest = f"{cells} of {', '.join(methods)} for an unknown time"
+        return f"about {in_words(self.seconds)}, and {rest}" if self.seconds else rest
+
+
+def total(cells: Sequence[Cell], speeds: Speeds, workers: int) -> Total:
     """Of all cells, so many at a time; no less than the longest of them."""
-    times = [speeds.seconds(cell) for cell in cells]
-    return max(sum(times) / workers, *times) if times else 0.0
+    times = {cell: speeds.seconds(cell) for cell in cells}
+    known = [times[cell] or 0.0 for cell in cells]
+    unknown = tuple(cell for cell in cells if times[cell] is None)
+    return Total(max(sum(known) / workers, *known) if known else 0.0, unknown)
 
 
-def in_words(seconds: float) -> str:
+def in_words(seconds: float | None) -> str:
     """About how long, as people say it."""
+    if seconds is None:
+        return "unknown"
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:

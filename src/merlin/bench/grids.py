@@ -10,13 +10,29 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from merlin.bench.choice import Choice
+from merlin.collection.collect import default_variant
+from merlin.envs.ogbench import DOWNLOADED, REGENERATED
+from merlin.envs.registry import (
+    IMAGE_SETTINGS,
+    OGBENCH,
+    TASKS,
+    TUNINGS,
+    VARIANTS,
+    Task,
+    check_variant,
+    find,
+)
 from merlin.errors import MerlinError
-from merlin.methods import configure, field_names, method_names, preset_names
-from merlin.tasks.registry import IMAGE_SETTINGS, TASKS, VARIANTS, Task, find
+from merlin.learners.registry import configure, field_names, method_names, preset_names
 
-EASY = ("PointReach", "PointRooms", "Reacher", "SawyerReach", "SawyerDoor", "FetchReach")
 TWINS = ("merlin-mb", "merlin-ts", "gcsl-ts")
 """Methods of the paper's side experiments, which its main table leaves out."""
+RELEASED = "gofar-release"
+"""The preset of a baseline as the paper ran it, where ours is a better one."""
+MOST_EPISODES = 10_000
+OGBENCH_OWN = ("gcbc", "gcivl", "gciql", "qrl", "crl", "hiql")
+OGBENCH_METHODS = (*OGBENCH_OWN, "merlin", "merlin-plus", "merlin-map")
 RATIOS = ("0", "0.2", "0.5", "0.8", "1")
 HORIZONS = (1, 5, 10, 20, 50)
 
@@ -33,6 +49,7 @@ class Cell:
     updates: int
     settings: tuple[tuple[str, str], ...] = ()  # over the task's tuned values
     preset: str | None = None
+    tuned: str = "own"  # which tuned values: on our data or the paper's
     episodes: int | None = None  # of the data; as many as in the paper's unless given
     eval_every: int = 1000
     eval_episodes: int = 100
@@ -46,6 +63,7 @@ class Cell:
         """What it is called, whichever grid asks for it: what two grids share runs once."""
         parts = [self.task, self.variant, self.algo]
         parts += [self.preset] if self.preset else []
+        parts += [f"tuned={self.tuned}"] if self.tuned != "own" else []
         parts += [f"{key}={value}" for key, value in self.settings]
         parts += ["horizons"] if self.horizons else []
         parts += ["timed"] if self.timed else []
@@ -69,109 +87,107 @@ class Cell:
             words += ["--episodes", str(self.episodes)]
         if self.preset is not None:
             words += ["--preset", self.preset]
+        if self.tuned != "own":
+            words += ["--tuned", self.tuned]
         if self.settings:
             words += ["--set", *(f"{key}={value}" for key, value in self.settings)]
         return f"NPROC=1 {shlex.join(words)} --out RUN"
 
     def describe(self) -> dict[str, Any]:
-        """All that decides the result, as JSON. Images are named only where there are any."""
+        """All that decides the result, as JSON; what is usual is not named."""
         asked = {**dataclasses.asdict(self), "settings": dict(self.settings)}
         del asked["grid"]
         if not self.pixels:
             del asked["pixels"]
+        if self.tuned == "own":
+            del asked["tuned"]
         return {**asked, "horizons": list(self.horizons)}
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What to run of a grid; None leaves it to the grid."""
-
-    tasks: tuple[str, ...] | None = None
-    variants: tuple[str, ...] | None = None
-    methods: tuple[str, ...] | None = None
-    seeds: int | None = None
-    first_seed: int = 0
-    updates: int | None = None
-    preset: str | None = None
-    episodes: int | None = None
-    eval_every: int | None = None
-    final_episodes: int | None = None
-    pixels: bool = False
-    latents: bool = False  # half of the updates are an encoder's, the others learn from its latents
-
-    def __post_init__(self) -> None:
-        for name in self.tasks or ():
-            task = find(name)
-            if self.pixels:
-                task.from_pixels()  # says so if it has no images
-        for variant in self.variants or ():
-            if variant not in VARIANTS:
-                raise MerlinError(f"--variants: {variant!r} is not {' or '.join(VARIANTS)}.")
-        for method in self.methods or ():
-            configure(method)  # complains of a name that nobody registered
-        for name in ("seeds", "updates", "episodes", "eval_every", "final_episodes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise MerlinError(f"--{name.replace('_', '-')}: {value} is not 1 or more.")
-        if self.latents and not self.pixels:
-            raise MerlinError("--latents: are made of images; give --pixels as well.")
-        if self.latents and self.updates == 1:
-            raise MerlinError("--latents: one update cannot be shared; give 2 or more.")
-        if self.first_seed < 0:
-            raise MerlinError(f"--seed: {self.first_seed} is negative; give 0 or more.")
+def _check(choice: Choice) -> None:
+    for name in choice.tasks:
+        task = find(name)
+        if choice.pixels:
+            task.from_pixels()  # says so if it has no images
+    for variant in choice.variants:
+        known = (*VARIANTS, DOWNLOADED, REGENERATED)
+        if variant not in known:
+            raise MerlinError(f"variants: {variant!r} is none of {', '.join(known)}.")
+    for method in choice.methods:
+        configure(method)  # complains of a name that nobody registered
+    if choice.tuned not in TUNINGS:
+        raise MerlinError(f"tuned: {choice.tuned!r} is not {' or '.join(TUNINGS)}.")
+    for name in ("seeds", "updates", "episodes", "eval_every", "final_episodes"):
+        value = getattr(choice, name)
+        if value is not None and value < 1:
+            raise MerlinError(f"{name}: {value} is not 1 or more.")
+    if choice.latents and not choice.pixels:
+        raise MerlinError("latents: are made of images; give --pixels as well.")
+    if choice.latents and choice.updates == 1:
+        raise MerlinError("latents: one update cannot be shared; give 2 or more.")
+    if choice.seed < 0:
+        raise MerlinError(f"seed: {choice.seed} is negative; give 0 or more.")
 
 
-def default_updates(task: Task) -> int:
-    """Enough for Merlin to stop improving: measured on the easier tasks, the data asks for more
-    on the four that have twenty times as much of it."""
-    return 5_000 if task.episodes <= 2_000 else 100_000
+def default_updates(task: Task, pixels: bool) -> int:
+    """Enough for Merlin to stop improving; from images, what a laptop can do."""
+    if task.name == "SawyerDoor" and not pixels:
+        return 15_000  # the door seldom moves in random data
+    return 5_000 if task.episodes <= 2_000 else 50_000
+
+
+def default_episodes(task: Task) -> int | None:
+    """As many as in the paper's data, within what a machine collects in minutes."""
+    return MOST_EPISODES if task.episodes > MOST_EPISODES and not task.goal_count else None
 
 
 def default_final_episodes(task: Task) -> int:
     """More where they cost nothing."""
-    return 1_000 if task.vector_entry_point else 200
+    return 1_000 if task.vector_entry_point else task.final_episodes
 
 
 def _cells(
     grid: str,
     choice: Choice,
     *,
-    tasks: Sequence[str],
     methods: Sequence[str],
+    tasks: Sequence[str] = tuple(TASKS),
     variants: Sequence[str] = VARIANTS,
     seeds: int = 5,
     settings: Sequence[tuple[tuple[str, str], ...]] = ((),),
     **values: Any,
 ) -> Iterator[Cell]:
-    """Tasks x variants x methods x settings x seeds, as chosen."""
-    first = choice.first_seed
+    """Tasks x variants x methods x settings x seeds, as chosen; OGBench's have one variant."""
     for name in choice.tasks or tasks:
         task = find(name)
         if choice.pixels and not task.pixels:
             continue
-        updates = choice.updates or values.get("updates") or default_updates(task)
+        updates = choice.updates or values.get("updates") or default_updates(task, choice.pixels)
         encoding = updates // 2 if choice.latents else 0
         updates -= encoding
         made = {
-            "episodes": choice.episodes,
+            "episodes": choice.episodes or default_episodes(task),
+            "tuned": choice.tuned,
             "eval_every": choice.eval_every or max(updates // 5, 1),
             "final_episodes": choice.final_episodes or default_final_episodes(task),
             **values,
             "updates": updates,
             "pixels": choice.pixels,
         }
-        for variant in choice.variants or variants:
+        usual = None if choice.variants else default_variant(task)
+        for variant in choice.variants or ((usual,) if usual else variants):
+            check_variant(variant, task)
             for method in choice.methods or methods:
                 preset = choice.preset if choice.preset in preset_names(method) else None
                 seeing = _image_settings(method, task, encoding) if choice.pixels else ()
                 for setting in settings:
-                    for seed in range(first, first + (choice.seeds or seeds)):
+                    for offset in range(choice.seeds or seeds):
                         yield Cell(
                             grid=grid,
                             task=task.name,
                             variant=variant,
                             algo=method,
-                            seed=seed,
+                            seed=choice.seed + offset,
                             settings=(*setting, *seeing),
                             preset=preset,
                             **made,
@@ -188,44 +204,43 @@ def _image_settings(method: str, task: Task, encoding: int) -> tuple[tuple[str, 
     return tuple((key, value) for key, value in IMAGE_SETTINGS.items() if key in fields)
 
 
-def _registered(*names: str) -> tuple[str, ...]:
-    return tuple(name for name in names if name in method_names())
-
-
 def _main_methods() -> tuple[str, ...]:
-    return tuple(name for name in method_names() if name not in TWINS)
+    return tuple(name for name in method_names() if name not in (*TWINS, *OGBENCH_OWN))
 
 
 def _paper(choice: Choice) -> Iterator[Cell]:
-    yield from _cells("paper", choice, tasks=tuple(TASKS), methods=_main_methods())
+    """The paper's table, and beside our baselines those that the paper ran."""
+    yield from _cells("paper", choice, methods=_main_methods())
+    asked = choice.methods or _main_methods()
+    released = tuple(name for name in asked if RELEASED in preset_names(name))
+    if choice.preset is None and released:
+        as_released = dataclasses.replace(choice, methods=released, preset=RELEASED)
+        yield from _cells("paper", as_released, methods=released)
 
 
 def _forward_backward(choice: Choice) -> Iterator[Cell]:
-    names = _registered("merlin", "merlin-p", "merlin-mb", "merlin-np", "merlin-ts")
-    yield from _cells("forward-backward", choice, tasks=tuple(TASKS), methods=names)
+    names = ("merlin", "merlin-p", "merlin-mb", "merlin-np", "merlin-ts")
+    return _cells("forward-backward", choice, methods=names)
 
 
 def _stitching(choice: Choice) -> Iterator[Cell]:
-    names = _registered("merlin", "merlin-np", "gcsl", "gcsl-ts")
-    yield from _cells("stitching", choice, tasks=tuple(TASKS), methods=names)
+    return _cells("stitching", choice, methods=("merlin", "merlin-np", "gcsl", "gcsl-ts"))
 
 
 def _hindsight(choice: Choice) -> Iterator[Cell]:
     settings = tuple((("hindsight_ratio", ratio),) for ratio in RATIOS)
-    yield from _cells(
-        "hindsight", choice, tasks=tuple(TASKS), methods=("merlin",), seeds=1, settings=settings
-    )
+    return _cells("hindsight", choice, methods=("merlin",), seeds=1, settings=settings)
 
 
 def _horizon(choice: Choice) -> Iterator[Cell]:
     """One policy per dataset, scored at every horizon, and one that is told none."""
-    plain: dict[str, Any] = {"tasks": tuple(TASKS), "methods": ("merlin",), "seeds": 1}
-    yield from _cells("horizon", choice, **plain, horizons=HORIZONS)
-    yield from _cells("horizon", choice, **plain, settings=((("horizon", "none"),),))
+    told_none = ((("horizon", "none"),),)
+    yield from _cells("horizon", choice, methods=("merlin",), seeds=1, horizons=HORIZONS)
+    yield from _cells("horizon", choice, methods=("merlin",), seeds=1, settings=told_none)
 
 
 def _timing(choice: Choice) -> Iterator[Cell]:
-    yield from _cells(
+    return _cells(
         "timing",
         choice,
         tasks=("FetchReach",),
@@ -234,6 +249,19 @@ def _timing(choice: Choice) -> Iterator[Cell]:
         seeds=1,
         updates=100,
         timed=True,
+    )
+
+
+def _ogbench(choice: Choice) -> Iterator[Cell]:
+    """OGBench's protocol: 50 episodes at each of the five goals score a final policy."""
+    yield from _cells(
+        "ogbench",
+        choice,
+        tasks=tuple(name for name in OGBENCH if "pointmaze" in name),
+        methods=[name for name in OGBENCH_METHODS if name in method_names()],
+        seeds=2,
+        updates=100_000,
+        eval_episodes=50,
     )
 
 
@@ -250,9 +278,9 @@ def _smoke(choice: Choice) -> Iterator[Cell]:
         preset=choice.preset or "small",
     )
     yield from _paper(dataclasses.replace(short, seeds=choice.seeds or 2))
-    for grid in (_forward_backward, _stitching):
-        yield from grid(short)
-    plain = dataclasses.replace(short, methods=None)
+    yield from _forward_backward(short)
+    yield from _stitching(short)
+    plain = dataclasses.replace(short, methods=())
     yield from _hindsight(plain)
     yield from _horizon(plain)
     yield from _timing(dataclasses.replace(short, updates=choice.updates or 20))
@@ -265,20 +293,22 @@ GRIDS: dict[str, Callable[[Choice], Iterator[Cell]]] = {
     "hindsight": _hindsight,
     "horizon": _horizon,
     "timing": _timing,
+    "ogbench": _ogbench,
     "smoke": _smoke,
 }
-STATES_ONLY = ("timing", "smoke")
+STATES_ONLY = ("timing", "ogbench", "smoke")
 
 
 def make_grid(name: str, choice: Choice) -> list[Cell]:
     """The cells of a named grid."""
     if name not in GRIDS:
         raise MerlinError(f"grid: {name!r} is none of {', '.join(GRIDS)}.")
+    _check(choice)
     if choice.pixels and name in STATES_ONLY:
-        raise MerlinError(f"--pixels: the grid {name} has none; leave it out.")
+        raise MerlinError(f"pixels: the grid {name} has none; leave it out.")
     cells = list(GRIDS[name](choice))
     if not cells:
         raise MerlinError(f"grid {name}: nothing is left of it; choose other tasks or methods.")
     if choice.preset is not None and not any(cell.preset for cell in cells):
-        raise MerlinError(f"--preset: no method of the grid has a preset {choice.preset!r}.")
+        raise MerlinError(f"preset: no method of the grid has a preset {choice.preset!r}.")
     return cells

@@ -1,17 +1,19 @@
 """Parsing, and the promise of how errors look: one sentence on stderr, exit code 2."""
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Union
 
 import tyro
 
+from merlin import __version__
 from merlin.cli.bench import Bench
 from merlin.cli.collect import Collect
 from merlin.cli.convert import Convert
@@ -24,7 +26,10 @@ from merlin.cli.report import Report
 from merlin.cli.tasks import Tasks
 from merlin.cli.toy import Toy
 from merlin.cli.train import Train
-from merlin.errors import MerlinError
+from merlin.cli.trust import Trust
+from merlin.errors import Incomplete, MerlinError, in_words
+from merlin.io.interruption import Interrupted
+from merlin.io.settings import instead
 
 COMMANDS: dict[str, type] = {
     "tasks": Tasks,
@@ -33,6 +38,7 @@ COMMANDS: dict[str, type] = {
     "convert": Convert,
     "train": Train,
     "eval": Eval,
+    "trust": Trust,
     "expert": Expert,
     "bench": Bench,
     "report": Report,
@@ -41,6 +47,9 @@ COMMANDS: dict[str, type] = {
     "export": Export,
 }
 
+POSITIONAL = ("data", "run", "source", "destination", "task")
+"""Arguments that are given without a flag, in some commands at least."""
+
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.
 
 Bring trajectories (or collect some), train a policy that reaches any goal, and measure it:
@@ -48,25 +57,55 @@ Bring trajectories (or collect some), train a policy that reaches any goal, and 
   merlin train PointRooms --variant random --algo merlin --updates 4000 --out runs/rooms
   merlin eval runs/rooms --episodes 1000
 
-Every command takes --json: the last line of stdout is then one JSON object."""
+Every command takes --json: the last line of stdout is then one JSON object. `merlin --version`
+tells which version this is."""
+_HELP = ("-h", "--help")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 2 bad input, 130 stopped by Ctrl-C."""
+    """Run one command and exit: 0 done, 1 done in part or refused by the system, 2 bad input,
+    130 stopped by Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if list(arguments) == ["--version"]:
+        print(f"merlin {__version__}")
+        return
+    command: Any = None
+    if sys.stdout is None:
+        _stop("stdout is closed, so nothing can be told; open it, or redirect it to a file.", 1)
     try:
-        result = parse(arguments)()
-        if "--json" in arguments:
-            print(json.dumps(result))
-        sys.stdout.flush()
+        command = parse(arguments)
+        _tell(command(), arguments)
+    except Incomplete as part:
+        _tell(part.result, arguments)
+        _stop(str(part), 1)
     except MerlinError as error:
-        _stop(str(error), 2)
+        _stop(_with_flag(str(error), command), 2)
+    except Interrupted as stop:
+        print(f"merlin: {stop}", file=sys.stderr, flush=True)
+        os._exit(130)  # all is saved; to free gigabytes in order would take seconds
     except KeyboardInterrupt:
         _stop("stopped.", 130)
     except BrokenPipeError:
         # The reader of our output has gone (`merlin tasks | head`); that is no error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence()
         sys.exit(0)
+    except OSError as error:
+        _silence()
+        _stop(in_words(error), 1)
+    except MemoryError:
+        _stop("there is not enough memory for this; give it less data or a smaller batch.", 1)
+
+
+def _tell(result: Any, arguments: Sequence[str]) -> None:
+    if "--json" in arguments:
+        print(json.dumps(result))
+    sys.stdout.flush()
+
+
+def _silence() -> None:
+    """Nothing more can be written to stdout, and Python would try once more as it ends."""
+    with contextlib.suppress(OSError):  # it may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parse(arguments: Sequence[str]) -> Any:
@@ -75,6 +114,12 @@ def parse(arguments: Sequence[str]) -> Any:
         raise MerlinError("--set: is given twice; put all settings behind one: --set a=1 b=2.")
     complaint = io.StringIO()
     named = bool(arguments) and arguments[0] in COMMANDS
+    if not arguments:
+        known = ", ".join(COMMANDS)
+        raise MerlinError(f"no command is given; choose from {known}; see `merlin --help`.")
+    if not named and arguments[0] not in _HELP and not arguments[0].startswith("--tyro-"):
+        hint = instead(arguments[0], COMMANDS)
+        raise MerlinError(f"no command is called {arguments[0]!r}; {hint}")
     try:
         with contextlib.redirect_stderr(complaint):
             return tyro.cli(
@@ -112,6 +157,9 @@ def _sentence(box: str) -> str:
     unread = re.fullmatch(r"Error parsing (\S+): .*\[(.*)\]", what)
     if unread:
         what = f"{unread.group(1)}: cannot read {unread.group(2)}"
+    if missing := re.fullmatch(r"Missing from (merlin [\w ]+): (.*)", what):
+        needed = re.findall(r"(?:^|\(required\) )(\S+)", missing.group(2))
+        what = f"{missing.group(1)} needs {' and '.join(needed)}"
     rest = "\n".join(lines)
     hint = ""
     if close := re.search(r"Perhaps you meant:\n\s*(--[\w-]+)", rest):
@@ -123,6 +171,24 @@ def _sentence(box: str) -> str:
 
 def _is_rule(line: str) -> bool:
     return set(line) <= set("─-╰╯")
+
+
+def _with_flag(message: str, command: Any) -> str:
+    """Name an argument as it is written here: `seeds: ...` becomes `--seeds: ...`."""
+    name = re.match(r"[a-z_]+(?=[: ])", message)
+    if command is None or name is None or name.group() in POSITIONAL:
+        return message
+    if name.group() not in set(_fields(command)):
+        return message
+    return f"--{name.group().replace('_', '-')}{message[name.end() :]}"
+
+
+def _fields(command: Any) -> Iterator[str]:
+    """Options of a command, with those of its groups of options."""
+    for field in dataclasses.fields(command):
+        yield field.name
+        if dataclasses.is_dataclass(value := getattr(command, field.name)):
+            yield from _fields(value)
 
 
 def _stop(message: str, code: int) -> None:

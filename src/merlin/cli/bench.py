@@ -1,5 +1,6 @@
 """merlin bench"""
 
+import dataclasses
 import shlex
 import sys
 from dataclasses import dataclass
@@ -9,8 +10,11 @@ from typing import Annotated, Any
 import tyro
 from rich.table import Table
 
+from merlin.bench.choice import Choice
 from merlin.cli.show import console
-from merlin.errors import MerlinError
+from merlin.errors import Incomplete, MerlinError
+
+NOT_CHOSEN = Choice()
 
 
 @dataclass(frozen=True)
@@ -18,11 +22,12 @@ class Bench:
     """Run a grid of trainings and keep one row of results for each.
 
     Grids: paper (the main tables), forward-backward, stitching, hindsight and horizon (the
-    ablations), timing, and smoke (a little of everything, in minutes). Started again, only what
-    is missing runs. For example:
+    ablations), timing, ogbench (the eight pointmazes, or others by --tasks), and smoke (a little
+    of everything, in minutes). Started again, only what is missing runs. For example:
 
       merlin bench smoke --out runs/smoke && merlin report runs/smoke
       merlin bench paper --tasks PointReach FetchReach --seeds 2 --out runs/paper
+      merlin bench ogbench --tasks pointmaze-medium-navigate-v0 --methods merlin --out runs/maze
       merlin bench paper --dry-run
     """
 
@@ -30,30 +35,7 @@ class Bench:
     """Name of the grid."""
     out: Path | None = None
     """Folder of the rows; several grids may share one."""
-    tasks: tuple[str, ...] = ()
-    """Only these tasks."""
-    variants: tuple[str, ...] = ()
-    """Only these kinds of data: expert, random."""
-    methods: tuple[str, ...] = ()
-    """Only these methods."""
-    seeds: int | None = None
-    """How many seeds; the grid's own number unless given."""
-    seed: int = 0
-    """The first seed."""
-    updates: int | None = None
-    """Gradient steps; 5000 on the easier tasks and 100000 on the harder unless given."""
-    preset: str | None = None
-    """Named set of hyperparameters, for the methods that have it, e.g. small."""
-    episodes: int | None = None
-    """Episodes of data; as many as in the paper's unless given."""
-    eval_every: int | None = None
-    """Updates between evaluations; a fifth of all unless given."""
-    final_episodes: int | None = None
-    """Episodes that score a final policy; 1000 on Point tasks, 200 elsewhere unless given."""
-    pixels: bool = False
-    """Learn from images, on the tasks that have them; batches are small then."""
-    latents: bool = False
-    """Of images: half of the updates train an encoder, the others the method on its latents."""
+    choice: tyro.conf.OmitArgPrefixes[Choice] = NOT_CHOSEN
     engine: str = "local"
     """Where cells run: local (one process per core) or ray."""
     workers: int | None = None
@@ -68,42 +50,32 @@ class Bench:
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
-        from merlin.bench.board import Board
-        from merlin.bench.estimate import Speeds, in_words, total_seconds
-        from merlin.bench.grids import Choice, make_grid
-        from merlin.tasks.batch import default_workers
+        from merlin.bench.estimate import Speeds, total
+        from merlin.bench.grids import make_grid
+        from merlin.bench.results_folder import ResultsFolder
+        from merlin.parallel.workers import default_workers
 
-        choice = Choice(
-            tasks=self.tasks or None,
-            variants=self.variants or None,
-            methods=self.methods or None,
-            seeds=self.seeds,
-            first_seed=self.seed,
-            updates=self.updates,
-            preset=self.preset,
-            episodes=self.episodes,
-            eval_every=self.eval_every,
-            final_episodes=self.final_episodes,
-            pixels=self.pixels,
-            latents=self.latents,
-        )
-        cells = make_grid(self.grid, choice)
-        board = None
+        cells = make_grid(self.grid, self.choice)
+        results = None
         if self.out is not None:
-            board = Board(self.out)
+            results = ResultsFolder(self.out)
             for cell in cells:
-                board.check(cell)
-        left = board.missing(cells, retry_failed=self.retry_failed) if board else cells
-        speeds = Speeds(board.rows.values() if board else ())
+                results.check(cell)
+        left = results.missing(cells, retry_failed=self.retry_failed) if results else cells
+        speeds = Speeds(results.rows.values() if results else ())
         workers = self.workers or default_workers()
-        seconds = total_seconds(left, speeds, workers)
-        plan = f"{len(cells)} cells, {len(left)} to run, about {in_words(seconds)}"
+        time = total(left, speeds, workers)
+        plan = f"{len(cells)} cells, {len(left)} to run, {time}"
         if self.dry_run:
             if not self.json:
                 self._print(cells, {cell.name for cell in left}, speeds)
                 print(plan)
-            names = [cell.name for cell in cells]
-            return {"cells": names, "missing": len(left), "seconds": round(seconds)}
+            return {
+                "cells": [cell.name for cell in cells],
+                "missing": len(left),
+                "seconds": round(time.seconds),
+                "unknown": [cell.name for cell in time.unknown],
+            }
         if self.out is None:
             raise MerlinError("--out: is missing; name the folder that the rows are written to.")
         print(plan, file=sys.stderr)
@@ -114,7 +86,7 @@ class Bench:
 
         assert self.out is not None
         try:
-            board = run_bench(
+            results = run_bench(
                 self.grid,
                 cells,
                 self.out,
@@ -128,28 +100,33 @@ class Bench:
         except KeyboardInterrupt:
             print("merlin: stopped; the same command goes on where this was.", file=sys.stderr)
             sys.exit(130)
-        rows = [board.rows[cell.name] for cell in cells]
-        failed = sorted({row["cell"] for row in rows if row["status"] == "failed"})
+        rows = [results.rows[cell.name] for cell in cells]
+        failed = sorted({row.cell for row in rows if not row.done})
         if not self.json:
             print(
                 f"{self.out}: {len(rows) - len(failed)} cells done, {len(failed)} failed;", end=""
             )
-            print(f" `merlin report {self.out}` shows them.")
-        return {"out": str(self.out), "cells": len(rows), "failed": failed}
+            print(f" `merlin report {shlex.quote(str(self.out))}` shows them.")
+        result = {"out": str(self.out), "cells": len(rows), "failed": failed}
+        if failed:
+            raise Incomplete(
+                f"{len(failed)} of {len(rows)} cells failed: {', '.join(failed)}; "
+                "run them again with --retry-failed.",
+                result,
+            )
+        return result
 
     def _command(self) -> str:
         """As it was given, but for what does not change the rows."""
         words = ["merlin", "bench", self.grid]
-        for flag in ("tasks", "variants", "methods"):
-            if values := getattr(self, flag):
-                words += [f"--{flag}", *values]
-        singles = ("seeds", "updates", "preset", "episodes", "eval_every", "final_episodes")
-        for flag in singles:
-            if (value := getattr(self, flag)) is not None:
-                words += [f"--{flag.replace('_', '-')}", str(value)]
-        if self.seed:
-            words += ["--seed", str(self.seed)]
-        words += [f"--{flag}" for flag in ("pixels", "latents") if getattr(self, flag)]
+        for field in dataclasses.fields(self.choice):
+            value = getattr(self.choice, field.name)
+            if value != field.default:
+                words.append(f"--{field.name.replace('_', '-')}")
+                if isinstance(value, tuple):
+                    words += value
+                elif value is not True:
+                    words.append(str(value))
         return shlex.join([*words, "--out", self.out.name if self.out else "DIR"])
 
     def _print(self, cells: list[Any], missing: set[str], speeds: Any) -> None:

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from merlin.files import check_free
-from merlin.tasks.registry import find
+from merlin.cli.environment import DEFAULT, OwnEnvironment
+from merlin.envs.registry import find
+from merlin.io.files import check_free
 
 
 @dataclass(frozen=True)
@@ -21,16 +22,19 @@ class Collect:
       merlin collect PointRooms --variant random --episodes 2000 --out data/rooms
       merlin collect FetchPush --variant expert --out data/push
       merlin collect SawyerDoor --variant random --pixels --out data/door
+      merlin collect ogbench:pointmaze-medium-navigate-v0 --episodes 100 --out data/maze
+      merlin collect gymnasium_robotics:PointMaze_UMaze-v3 --episodes 200 --out data/maze
     """
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
-    """Name of the task, as `merlin tasks` lists it, or module:EnvId of your own."""
+    """Name of the task, as `merlin tasks` lists it, ogbench:NAME, or module:EnvId of your own."""
     out: Path
     """Folder to write; it must not exist yet."""
-    variant: str = "random"
-    """How to act: random, or expert (the task's trained expert with noise)."""
+    variant: str | None = None
+    """How to act: random (unless given), or expert (the task's trained expert with noise). Of
+    OGBench there is only regenerated: by the recipe of the published data."""
     episodes: int | None = None
-    """How many episodes; as many as in the paper's data unless given."""
+    """How many episodes; as many as in the published data unless given."""
     seed: int = 0
     """Seed of the whole dataset."""
     noise: float = 0.2
@@ -47,16 +51,18 @@ class Collect:
     """Of a running Ray cluster; one is started here unless given."""
     overwrite: bool = False
     """Replace what is at --out."""
+    environment: OwnEnvironment = DEFAULT
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
-        task = find(self.task)
+        task = find(self.environment.of(self.task))
         check_free(self.out, self.overwrite)
+        from merlin.collection.collect import collect_to, made_variant
         from merlin.data import describe, load
-        from merlin.engines import open_engine
-        from merlin.experts.collect import collect_to
+        from merlin.parallel.engine import open_engine
 
+        variant = self.variant or made_variant(task)
         away = self.engine != "local" or self.address is not None
         engine = (
             open_engine(self.engine, workers=self.workers, address=self.address) if away else None
@@ -65,7 +71,7 @@ class Collect:
             collect_to(
                 self.out,
                 task,
-                self.variant,
+                variant,
                 overwrite=self.overwrite,
                 episodes=self.episodes,
                 seed=self.seed,

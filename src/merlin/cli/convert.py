@@ -1,12 +1,14 @@
 """merlin convert"""
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import tyro
 
+from merlin.cli.columns import NONE, LogColumns
+from merlin.envs.registry import check_variant, choose, find
 from merlin.errors import MerlinError
-from merlin.tasks.registry import VARIANTS, find
 
 
 @dataclass(frozen=True)
@@ -20,18 +22,21 @@ class Convert:
       merlin convert maze.npz data/maze --phi 0:2
       merlin convert data/push minari:mine/push-v0
       merlin convert data/rooms data/rooms-pixels --pixels
+      merlin convert logs/pusht data/pusht --phi 2:5 --about rate=10 units=pixels
     """
 
     source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
-    """What to read: a dataset folder, a .pkl or .npz file, or minari:ID."""
+    """What to read: a dataset folder, a .pkl or .npz file, minari:ID, or a robot log (see
+    docs/logs.md)."""
     destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
     """What to write."""
     task: str | None = None
     """Task that the data is from, if it does not say so itself."""
     variant: str | None = None
     """Kind of data, expert or random, if it does not say so itself."""
-    phi: str | None = None
-    """Part of a state that is its goal, as 0:2 or 0,1,5, if achieved goals are not recorded."""
+    columns: LogColumns = NONE
+    about: tuple[str, ...] = ()
+    """What to keep with the data, as key=value: rate=10 units=pixels actions=absolute."""
     pixels: bool = False
     """Replace states by images, for the tasks that have them; the result is a dataset folder."""
     workers: int | None = None
@@ -45,15 +50,20 @@ class Convert:
         from dataclasses import replace
 
         from merlin.data import describe, load, save_as
+        from merlin.data.dataset import LOG
         from merlin.data.formats import check_free, with_task
 
-        if self.variant not in (None, *VARIANTS):
-            raise MerlinError(f"--variant: {self.variant!r} is not {' or '.join(VARIANTS)}.")
         task = find(self.task) if self.task else None
+        if self.variant is not None:
+            check_variant(self.variant, task)
         check_free(self.destination, self.overwrite)
-        data = load(self.source, phi=self.phi)
+        data = load(self.source, **self.columns.given())
         data = with_task(data, task) if task else data
         data = replace(data, variant=self.variant) if self.variant else data
+        if self.about:
+            told = dict(_pair(text) for text in self.about)
+            log = {**data.provenance.get(LOG, {}), **told}
+            data = replace(data, provenance={**data.provenance, LOG: log})
         if self.pixels:
             data = self._film(data)
         save_as(data, self.destination, overwrite=self.overwrite)
@@ -65,11 +75,24 @@ class Convert:
 
     def _film(self, data: Any) -> Any:
         """The data with images, which are made while they are written."""
-        from merlin.data.filming import with_images
         from merlin.data.formats import written_as
+        from merlin.data.rendering import with_images
 
         if data.task is None:
             raise MerlinError("--pixels: the data names no task; say which with --task.")
         if written_as(self.destination) != "native":
             raise MerlinError(f"--pixels: {self.destination} is no dataset folder; name one.")
-        return with_images(data, find(data.task), workers=self.workers, quiet=False)
+        task = choose(data.task, self.task)
+        assert task is not None
+        return with_images(data, task, workers=self.workers, quiet=False)
+
+
+def _pair(text: str) -> tuple[str, str | float]:
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise MerlinError(f"--about {text}: is not key=value, e.g. --about rate=10.")
+    if key != "rate":
+        return key, value
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", value) or float(value) == 0:
+        raise MerlinError(f"--about {text}: the rate is no number of steps per second above 0.")
+    return key, float(value)

@@ -6,9 +6,11 @@ from typing import Annotated, Any
 
 import tyro
 
+from merlin.cli.environment import DEFAULT, OwnEnvironment
 from merlin.cli.show import console, scores
+from merlin.envs.registry import Task, choose
 from merlin.errors import MerlinError
-from merlin.tasks.registry import find
+from merlin.training.folder import RunConfig
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,9 @@ class Eval:
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """A run folder."""
-    episodes: int = 200
-    """Episodes per seed; the same ones for every policy."""
+    episodes: int | None = None
+    """Episodes per seed, the same ones for every policy: 200 unless given, or 50 for each goal of
+    a task that has fixed ones."""
     horizon: tuple[int, ...] = ()
     """Horizon that the policy is told; several for a sweep. Its own unless given."""
     temperature: float | None = None
@@ -34,7 +37,9 @@ class Eval:
     checkpoint: str = "final"
     """Which policies: final, or best (chosen by evaluations during training)."""
     task: str | None = None
-    """Another task of the same dimensions to evaluate in."""
+    """Task to evaluate in: another of the same dimensions, or module:EnvId of your own, which is
+    only imported if you name it here."""
+    environment: OwnEnvironment = DEFAULT
     video: Path | None = None
     """Film the first seed's first episodes into this .mp4 or .gif."""
     video_episodes: int = 4
@@ -43,42 +48,40 @@ class Eval:
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
-        from merlin.evaluation import evaluate, summarise
-        from merlin.runs import load_run
-        from merlin.video import check_video, save_video
+        from merlin.evaluation.evaluate import evaluate, summarise
+        from merlin.evaluation.video import check_drawing, check_video, save_video
+        from merlin.training.runs import load_run
 
         if self.video is not None:
             check_video(self.video, self.video_episodes)
             if len(self.horizon) > 1:
                 raise MerlinError("--video: shows one horizon; give one --horizon, or none.")
         run = load_run(self.run, self.checkpoint)
-        task = self.task or run.config["task"]
-        if task is None:
-            raise MerlinError(f"{self.run}: names no task; say where to evaluate with --task.")
-        dimensions = run.config["dimensions"]
-        seen = find(task).as_seen(dimensions[:-2], run.config.get("goal", "vector"))
-        seen.check_fit(dimensions, str(self.run))
+        seen = self._task(run.config)
+        if self.video is not None:
+            check_drawing(seen)
+        episodes = seen.final_episodes if self.episodes is None else self.episodes
         sweep = []
         for horizon in self.horizon or (None,):
             played = [
                 evaluate(
                     policy,
                     seen,
-                    episodes=self.episodes,
+                    episodes=episodes,
                     horizon=horizon,
                     temperature=self.temperature,
                 )
                 for policy in run.policies
             ]
-            told = horizon if horizon is not None else run.config["settings"].get("horizon")
-            sweep.append({"horizon": told, "episodes": self.episodes, **summarise(played)})
+            told = run.policy.own_horizon if horizon is None else horizon
+            sweep.append({"horizon": told, "episodes": episodes, **summarise(played)})
         about = {
-            "task": task,
-            "algo": run.config["algo"],
+            "task": seen.name,
+            "algo": run.config.algo,
             "checkpoint": self.checkpoint,
-            "updates": run.config["updates"],
+            "updates": run.config.schedule.updates,
             "seeds": len(run.policies),
-            "temperature": getattr(run.policy, "temperature", 0.0)
+            "temperature": run.policy.temperature or 0.0
             if self.temperature is None
             else self.temperature,
         }
@@ -94,13 +97,24 @@ class Eval:
                 episodes=self.video_episodes,
                 horizon=self.horizon[0] if self.horizon else None,
                 temperature=self.temperature,
+                quiet=False,
             )
             about["video"] = str(self.video)
             if not self.json:
                 console().print(f"film: {self.video}")
         if len(sweep) == 1:
             return {**about, **sweep[0]}
-        return {**about, "episodes": self.episodes, "sweep": sweep}
+        return {**about, "episodes": episodes, "sweep": sweep}
+
+    def _task(self, config: RunConfig) -> Task:
+        """Where to evaluate: what the run names, or what the user asks for."""
+        asked = None if self.task is None else self.environment.of(self.task)
+        task = choose(config.task, asked)
+        if task is None:
+            raise MerlinError(f"{self.run}: names no task; say where to evaluate with --task.")
+        seen = task.as_seen(config.dimensions[:-2], config.goal)
+        seen.check_fit(config.dimensions, str(self.run))
+        return seen
 
 
 def _told(horizon: int | None) -> str:

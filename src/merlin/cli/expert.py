@@ -1,7 +1,6 @@
 """merlin expert train, merlin expert eval"""
 
 import dataclasses
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,8 +8,8 @@ from typing import Annotated, Any
 import tyro
 
 from merlin.cli.show import console, scores
+from merlin.envs.registry import find
 from merlin.errors import MerlinError
-from merlin.tasks.registry import find
 
 
 @dataclass(frozen=True)
@@ -42,28 +41,19 @@ class ExpertTrain:
         task = find(self.task)
         from merlin.experts.plans import PLANS
         from merlin.experts.training import train_expert
-        from merlin.signals import Interrupted
 
-        if task.name not in PLANS:
-            raise MerlinError(f"task {task.name}: there is no plan for training its expert.")
-        plan = PLANS[task.name]
-        if self.cycles is not None:
-            if self.cycles < 1:
-                raise MerlinError(f"--cycles: {self.cycles} is not 1 or more.")
+        plan = PLANS.get(task.name)
+        if plan and self.cycles is not None:
             plan = dataclasses.replace(plan, cycles=self.cycles)
-        try:
-            made = train_expert(
-                task,
-                self.out,
-                plan=plan,
-                seed=self.seed,
-                workers=self.workers,
-                resume=self.resume,
-                quiet=False,
-            )
-        except Interrupted as stop:
-            print(f"merlin: {stop}", file=sys.stderr)
-            sys.exit(130)
+        made = train_expert(
+            task,
+            self.out,
+            plan=plan,
+            seed=self.seed,
+            workers=self.workers,
+            resume=self.resume,
+            quiet=False,
+        )
         if not self.json:
             print(
                 f"{self.out / 'actor.safetensors'}: success {made['success']:.2f}, return "
@@ -95,13 +85,13 @@ class ExpertEval:
         task = find(self.task)
         if self.episodes < 1:
             raise MerlinError(f"--episodes: {self.episodes} is not 1 or more.")
+        from merlin.evaluation.statistics import summary
         from merlin.experts.actor import Actor
         from merlin.experts.library import shipped
-        from merlin.experts.training import CARD_SEED, evaluate_actor, players
-        from merlin.stats import summary
+        from merlin.experts.training import CARD_SEED, Players, evaluate_actor
 
         actor = shipped(task) if self.actor is None else Actor.load(self.actor)
-        with players(task) as opened:
+        with Players(task) as opened:
             returns, success = evaluate_actor(opened, actor, self.episodes, CARD_SEED)
         result = {
             "task": task.name,

@@ -31,7 +31,7 @@ class Export:
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
-        from merlin.export import export
+        from merlin.deploy.export import export
 
         result = export(
             self.run,
@@ -41,9 +41,10 @@ class Export:
             overwrite=self.overwrite,
         )
         if not self.json:
+            made_for = result["task"] or "data without a task"
             sizes = ", ".join(f"{name} {shape}" for name, shape in result["inputs"].items())
             print(
-                f"{self.out}: {result['algo']} for {result['task']}, {result['bytes']:,} bytes; "
+                f"{self.out}: {result['algo']} for {made_for}, {result['bytes']:,} bytes; "
                 f"{sizes.replace(chr(39), '')} to {' and '.join(result['outputs'])}; "
                 f"differs from the policy by at most {result['largest_difference']:.1e} "
                 f"on {result['samples']:,} inputs."

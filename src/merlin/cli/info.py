@@ -1,14 +1,20 @@
 """merlin info"""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from rich.markup import escape
 from rich.table import Table
 
+from merlin.cli.columns import NONE, LogColumns
 from merlin.cli.show import console
-from merlin.tasks.registry import find
+from merlin.envs.registry import find, own
+from merlin.errors import MerlinError
+from merlin.io.files import write_bytes
 
 DIMENSIONS = 6
 """So many dimensions of a field are printed; --json has them all."""
@@ -23,28 +29,46 @@ class Info:
 
       merlin info data/rooms
       merlin info buffer.pkl --task FetchPush
+      merlin info logs/arm --state observation.state --phi gripper.pos --html arm.html
     """
 
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
-    """A dataset folder, a .pkl or .npz file, or minari:ID."""
+    """A dataset folder, a .pkl or .npz file, minari:ID, a robot log (see docs/logs.md), or
+    ogbench:NAME if that is downloaded."""
     task: str | None = None
     """Task that the data is from, if it does not say so itself."""
-    phi: str | None = None
-    """Part of a state that is its goal, as 0:2 or 0,1,5, if achieved goals are not recorded."""
+    columns: LogColumns = NONE
+    tolerance: float | None = None
+    """How near to a goal counts as reached, if the task does not say so."""
+    html: Path | None = None
+    """Also write what is printed as a page, with histograms."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
         from merlin.data import describe, load
         from merlin.data.formats import with_task
+        from merlin.report.info import page
 
+        if self.tolerance is not None and not 0 < self.tolerance < math.inf:
+            raise MerlinError(f"--tolerance: {self.tolerance} is no distance; give one above 0.")
         task = find(self.task) if self.task else None
-        data = load(self.data, phi=self.phi)
+        data = load(self.data, **self.columns.given())
         data = with_task(data, task) if task else data
-        about = describe.describe(data)
+        tolerance = self.tolerance
+        if tolerance is None and task is not None and own(task.name) is None:
+            tolerance = task.tolerance
+        about = describe.describe(data, tolerance)
+        summary = describe.in_words(data, tolerance)
+        hints = describe.how_to_evaluate(data), describe.why_not_counted(data, tolerance)
+        facts = [*_provenance(data.provenance), *filter(None, hints)]
+        if about["actions_look"]:
+            facts.append(f"actions look {about['actions_look']}, by what they correlate with")
+        if self.html is not None:
+            _write_page(self.html, page(self.data, summary, facts, about))
         if not self.json:
-            print(f"{self.data}: {describe.in_words(data)}")
-            for line in _provenance(data.provenance):
+            print(f"{self.data}: {summary}")
+            for line in facts:
                 print(f"  {line}")
             if "returns" in about:
                 _print_returns(about["returns"])
@@ -53,7 +77,18 @@ class Info:
                 _print_bars(about["length_histogram"], 0)
             print()
             console().print(_ranges(about["ranges"]))
+            if about["findings"]:
+                print("\nwhat looks odd")
+            for finding in about["findings"]:
+                print(f"  {finding}")
         return {"path": self.data, **about}
+
+
+def _write_page(path: Path, text: str) -> None:
+    try:
+        write_bytes(path, text.encode())
+    except OSError as error:
+        raise MerlinError(f"html {path}: cannot be written ({error.strerror}).") from None
 
 
 def _provenance(about: Mapping[str, Any]) -> Iterator[str]:
@@ -63,9 +98,13 @@ def _provenance(about: Mapping[str, Any]) -> Iterator[str]:
     if plain:
         yield ", ".join(f"{key}: {value}" for key, value in plain.items())
     for name, values in groups.items():
-        shown = (f"{value:.6g}" if isinstance(value, float) else value for value in values.values())
-        pairs = zip(values, shown, strict=True)
-        yield f"{name}: " + ", ".join(f"{key} {value}" for key, value in pairs)
+        # Lists of names stand where they belong: beside the ranges, and among what looks odd.
+        shown = {
+            key: f"{value:.6g}" if isinstance(value, float) else value
+            for key, value in values.items()
+            if not isinstance(value, list) or key == "tasks"
+        }
+        yield f"{name}: " + ", ".join(f"{key} {value}" for key, value in shown.items())
 
 
 def _print_returns(returns: dict[str, Any]) -> None:
@@ -86,12 +125,20 @@ def _print_bars(histogram: dict[str, list], digits: int) -> None:
         print(f"  {low:>{width}} to {high:>{width}}  {bar:<{BAR}}  {count}")
 
 
-def _ranges(ranges: dict[str, list[dict[str, float]]]) -> Table:
-    table = Table("field", "dimension", "min", "mean", "max", "std")
+def _sparks(counts: list[int]) -> str:
+    """A histogram in one line: a sign per bin, the higher the fuller it is."""
+    signs = " ▁▂▃▄▅▆▇█" if "utf" in console().encoding else " .:-=+*%#"
+    most = max(*counts, 1)
+    return "".join(signs[-(-(len(signs) - 1) * count // most)] for count in counts)
+
+
+def _ranges(ranges: dict[str, list[dict[str, Any]]]) -> Table:
+    table = Table("field", "dimension", "min", "mean", "max", "std", "histogram")
     for name, rows in ranges.items():
         for dim, row in enumerate(rows[:DIMENSIONS]):
             numbers = (f"{row[key]:.3f}" for key in ("min", "mean", "max", "std"))
-            table.add_row(name if dim == 0 else "", str(dim), *numbers)
+            label = escape(f"{dim} {row['name']}".rstrip())
+            table.add_row(name if dim == 0 else "", label, *numbers, _sparks(row["histogram"]))
         if len(rows) > DIMENSIONS:
             table.add_row("", f"and {len(rows) - DIMENSIONS} more, see --json")
     return table

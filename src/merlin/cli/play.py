@@ -28,13 +28,15 @@ class Play:
     """Which policies: final, or best (chosen by evaluations during training)."""
     episodes: int = 12
     """How many to record, where the task is not 2-D."""
+    task: str | None = None
+    """module:EnvId of your own, which is only imported if you name it here."""
     overwrite: bool = False
     """Replace what is at --out."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
-        from merlin.play import write_page
+        from merlin.deploy.play import write_page
 
         result = write_page(
             self.run,
@@ -42,6 +44,7 @@ class Play:
             seed=self.seed,
             checkpoint=self.checkpoint,
             episodes=self.episodes,
+            task=self.task,
             overwrite=self.overwrite,
         )
         if not self.json:

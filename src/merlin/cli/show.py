@@ -27,8 +27,16 @@ def span(values: dict[str, Any], digits: int) -> str:
 
 
 def scores(title: str, rows: list[tuple[str, dict[str, Any]]]) -> Table:
-    """A table of named results with return, success and how many episodes they rest on."""
+    """A table of named results with return, success and how many episodes they rest on.
+
+    Where a task has fixed goals, each has a column with its success.
+    """
     table = Table("", "return", "success", "episodes per seed", title=title, title_justify="left")
+    goals: dict[str, float] = next((row["goals"] for _, row in rows if "goals" in row), {})
+    for goal in goals:
+        table.add_column(f"goal {goal}")
     for name, row in rows:
-        table.add_row(name, span(row["return"], 2), span(row["success"], 2), str(row["episodes"]))
+        each = (f"{row['goals'][goal]:.2f}" if "goals" in row else "" for goal in goals)
+        numbers = span(row["return"], 2), span(row["success"], 2), str(row["episodes"])
+        table.add_row(name, *numbers, *each)
     return table

@@ -1,6 +1,7 @@
 """merlin train"""
 
 import dataclasses
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +9,14 @@ from typing import Annotated, Any
 
 import tyro
 
+from merlin import METHODS
+from merlin.cli.columns import NONE, ColumnOptions, LogColumns
+from merlin.cli.environment import DEFAULT, OwnEnvironment
 from merlin.cli.show import console, scores
+from merlin.envs.names import parse
+from merlin.envs.registry import NO_TASK, check_variant, choose, find, own
 from merlin.errors import MerlinError
-from merlin.tasks.registry import TASKS, VARIANTS, find
+from merlin.io.interruption import interruptible
 
 
 @dataclass(frozen=True)
@@ -24,28 +30,34 @@ class Train:
       merlin train PointRooms --variant random --algo merlin-np --set threshold=auto --out runs/np
       merlin train buffer.pkl --task FetchPush --variant expert --out runs/push
       merlin train PointReach --variant random --pixels --updates 2000 --out runs/pixels
+      merlin train ogbench:pointmaze-medium-navigate-v0 --updates 20000 --out runs/maze
       merlin train --out runs/rooms --resume
 
-    The hindsight ratio and the horizon are those tuned for the task, unless set:
+    The hindsight ratio and the horizon are those tuned for the task (see --tuned), unless set:
     `--set hindsight_ratio=0.5 horizon=5`. Ctrl-C leaves a run that --resume continues.
     """
 
     data: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="DATA|TASK")] = None
-    """A dataset folder, a .pkl or .npz file, minari:ID, or a task (see `merlin tasks`); not
-    needed with --resume."""
+    """A dataset folder, a .pkl or .npz file, minari:ID, a robot log (see docs/logs.md), or a task
+    (see `merlin tasks`); not needed with --resume."""
     out: Path | None = None
     """Run folder to write."""
-    algo: str = "merlin"
-    """The method: merlin, merlin-p, merlin-np, merlin-mb, merlin-ts, or another learner."""
+    algo: Annotated[str, tyro.conf.arg(help=f"The method: {', '.join(METHODS)}.")] = "merlin"
     augment: str | None = None
     """Train on made trajectories too: reverse-model, reverse-stitch, forward-model or
     forward-stitch, with any learner."""
-    mix: float = 0.5
-    """Share of every batch that is from made trajectories, if the method makes any."""
+    mix: float | None = None
+    """Share of every batch that is from made trajectories, if the method makes any; their share
+    among all trajectories unless given."""
     task: str | None = None
-    """Task to evaluate in, if the dataset does not name it; also module:EnvId of your own."""
+    """Task to evaluate in, if the dataset does not name it; none for no evaluation. An environment
+    of your own, module:EnvId, is only imported if you name it here."""
+    environment: OwnEnvironment = DEFAULT
     variant: str | None = None
-    """Kind of data, expert or random: what to collect for a task, and which tuned values."""
+    """Kind of data, expert or random: what to collect for a task, and which tuned values. Of
+    OGBench: downloaded or regenerated; a downloaded file is used where there is one."""
+    tuned: str = "own"
+    """Which tuned values: own (on data that merlin collects) or paper (on the paper's)."""
     episodes: int | None = None
     """How many episodes to collect for a task; as many as in the paper's data unless given."""
     pixels: bool = False
@@ -57,8 +69,7 @@ class Train:
     latents: bool = False
     """Train an encoder of images first, and the method on its latents; what takes only vectors
     (dd, g-dql, beso, merlin-p, merlin-mb) does so by itself."""
-    phi: str | None = None
-    """Part of a state that is its goal, as 0:2 or 0,1,5, if achieved goals are not recorded."""
+    columns: LogColumns = NONE
     updates: int | None = None
     """Gradient steps; 5000 unless given. With --resume: train on to so many."""
     seeds: int = 1
@@ -75,88 +86,108 @@ class Train:
     """Updates between evaluations (what `best` chooses from)."""
     eval_episodes: int = 100
     """Fresh episodes per evaluation."""
-    final_episodes: int = 200
-    """Fixed episodes that score the final policy."""
+    final_episodes: int | None = None
+    """Fixed episodes that score the final policy: 200 unless given, or 50 for each goal of a task
+    that has fixed ones."""
     log_every: int = 200
     """Updates between lines of metrics.jsonl."""
     checkpoint_every: int = 1000
     """Updates between checkpoints."""
+    held_out: float | None = None
+    """Share of episodes that is kept aside, to measure how well the policy predicts them: 0 where
+    there is a task to evaluate in, else 0.1, and then `best` is chosen by it."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
         if self.out is None:
             raise MerlinError("--out: is missing; name the folder that the run is written to.")
-        from merlin.loop import Interrupted
-
-        try:
+        with interruptible(self._farewell):
             run = self._resume(self.out) if self._only_resume() else self._train(self.out)
-        except Interrupted as stop:
-            print(f"merlin: {stop}", file=sys.stderr)
-            sys.exit(130)
         if not self.json:
             self._print(run.result)
-        return {"run": str(self.out), **run.result}
+        return {"run": str(self.out), **run.result.to_json()}
+
+    def _farewell(self) -> str:
+        """What to say when the run is stopped in the middle of one long step."""
+        from merlin.training.folder import is_run
+
+        assert self.out is not None
+        if not is_run(self.out):
+            return f"stopped before the run in {self.out} began."
+        return f"stopped; continue with `merlin train --out {shlex.quote(str(self.out))} --resume`."
 
     def _only_resume(self) -> bool:
         if self.data is not None:
             return False
         if not self.resume:
             raise MerlinError("data: is missing; give a dataset folder or the name of a task.")
-        free = {"out", "updates", "resume", "json"}
+        free = {"out", "updates", "task", "resume", "json"}
         for field in dataclasses.fields(self):
-            if field.name not in free and getattr(self, field.name) != field.default:
-                flag = f"--{field.name.replace('_', '-')}"
+            value = getattr(self, field.name)
+            if field.name not in free and value != field.default:
+                name = next(iter(value.given())) if isinstance(value, ColumnOptions) else field.name
+                flag = f"--{name.replace('_', '-')}"
                 raise MerlinError(
                     f"{flag}: a run is resumed as it was started; only --updates may be more."
                 )
         return True
 
     def _resume(self, out: Path) -> Any:
-        from merlin.training import resume
+        from merlin.training.train import resume
 
-        return resume(out, updates=self.updates, quiet=False)
+        return resume(out, updates=self.updates, task=self.task, quiet=False)
 
     def _train(self, out: Path) -> Any:
+        from merlin.augment.latents import take_latents
+        from merlin.data.describe import how_to_evaluate
         from merlin.data.formats import with_task
-        from merlin.latents import take_latents
-        from merlin.methods import configure, image_values
-        from merlin.training import refuse_finished, train
+        from merlin.learners.registry import configure
+        from merlin.training.folder import refuse_finished
+        from merlin.training.plan import method_for, without_desired_goals
+        from merlin.training.train import train
 
         refuse_finished(out, self.resume)
         if self.seeds < 1:
-            raise MerlinError(f"--seeds: {self.seeds} is not 1 or more.")
+            raise MerlinError(f"seeds: {self.seeds} is not 1 or more.")
         settings = dict(_setting(text) for text in self.set)
         latents = take_latents(settings, asked=self.latents)
         # Complain of a wrong name before collecting data.
         how: dict[str, Any] = {"preset": self.preset, "augment": self.augment}
-        method = configure(self.algo, settings, **how)
-        if method.augmentation is None and self.mix != 0.5:
-            raise MerlinError(f"--mix: {self.algo} makes no trajectories; name an --augment.")
-        if self.variant not in (None, *VARIANTS):
-            raise MerlinError(f"--variant: {self.variant!r} is not {' or '.join(VARIANTS)}.")
+        if configure(self.algo, settings, **how).augmentation is None and self.mix is not None:
+            raise MerlinError(f"mix: {self.algo} makes no trajectories; name an --augment.")
         data = self._open()
-        task = find(self.task or data.task) if self.task or data.task else None
-        data = with_task(data, task) if self.task and task else data
-        variant = self.variant or data.variant
-        tuned = task.tuned.get(variant) if task and variant else None
-        chosen = "hindsight_ratio" in settings or not hasattr(method.learner, "hindsight_ratio")
-        unseen = self.goal == "image" and data.has_images
-        if (data.desired_goals is None or unseen) and not chosen:
-            settings["hindsight_ratio"] = "1"
-            lacks = "images of" if unseen else "desired"
+        asked = self.task and self.environment.of(self.task)
+        task = choose(data.task, asked)
+        data = with_task(data, task) if asked and task else data
+        if hint := how_to_evaluate(data):
+            print(hint, file=sys.stderr)
+        if self.variant is not None:
+            check_variant(self.variant, task)
+            data = dataclasses.replace(data, variant=self.variant)
+        lacking = without_desired_goals(self.algo, data, self.goal)
+        if lacking and not lacking.keys() & settings.keys():
+            lacks = "desired" if data.desired_goals is None else "images of"
             print(
                 f"the data has no {lacks} goals: training with hindsight_ratio=1", file=sys.stderr
             )
-        values = tuned.values() if tuned else {}
-        values |= image_values(method, data, encoded=latents is not None)
-        method = configure(self.algo, settings, values, **how)
+        method = method_for(
+            self.algo,
+            data,
+            task,
+            settings={**lacking, **settings},
+            encoded=latents is not None,
+            tuning=self.tuned,
+            **how,
+        )
+        optional = {"final_episodes": self.final_episodes, "held_out": self.held_out}
+        given: dict[str, Any] = {k: v for k, v in optional.items() if v is not None}
         return train(
             method.learner,
-            dataclasses.replace(data, variant=variant),
+            data,
             augment=method.augmentation,
             mix=self.mix,
-            task=task,
+            task=task or NO_TASK,
             goal=self.goal,
             shift=self.shift,
             latents=latents,
@@ -167,51 +198,75 @@ class Train:
             quiet=False,
             eval_every=self.eval_every,
             eval_episodes=self.eval_episodes,
-            final_episodes=self.final_episodes,
             log_every=self.log_every,
             checkpoint_every=self.checkpoint_every,
+            **given,
         )
 
     def _open(self) -> Any:
         """The dataset at a path, or a task's own, collected into the cache when it is missing."""
+        from merlin.collection.collect import collect_cached, default_variant
         from merlin.data import load
         from merlin.data.formats import is_data
-        from merlin.experts.collect import cached_path, collect_cached
 
         assert self.data is not None
-        if self.data not in TASKS and is_data(self.data):
+        if own(self.data) is None and is_data(self.data):
             if self.pixels:
                 raise MerlinError(
                     f"--pixels: {self.data} is recorded already; make images of it with "
-                    f"`merlin convert {self.data} DESTINATION --pixels`."
+                    f"`merlin convert {shlex.quote(self.data)} DESTINATION --pixels`."
                 )
-            return load(self.data, phi=self.phi)
+            return load(self.data, **self.columns.given())
         if "/" in self.data and ":" not in self.data:
             return load(self.data)  # a folder that is not there: say so, not 'no such task'
-        if self.phi is not None:
-            raise MerlinError(f"--phi: {self.data} records its goals itself; leave --phi out.")
-        task = find(self.data)
-        if self.variant is None:
+        for flag in self.columns.given():
+            raise MerlinError(
+                f"--{flag}: {self.data} records its goals itself; leave --{flag} out."
+            )
+        task = find(self.environment.of(self.data))
+        variant = self.variant or default_variant(task)
+        if variant is None:
             raise MerlinError("--variant: is missing; say which data to collect, e.g. random.")
+        check_variant(variant, task)
         episodes = task.episodes if self.episodes is None else self.episodes
-        path = cached_path(task, self.variant, episodes=episodes, pixels=self.pixels)
-        if not path.exists():
-            print(f"collecting {episodes} episodes into {path}", file=sys.stderr)
         how: dict[str, Any] = {"episodes": episodes, "pixels": self.pixels, "quiet": False}
-        return load(collect_cached(task, self.variant, **how))
+        return load(collect_cached(task, variant, **how))
 
-    def _print(self, result: dict[str, Any]) -> None:
-        if "final" not in result:
-            print(f"{self.out}: trained; no task is known, so nothing was evaluated.")
+    def _print(self, result: Any) -> None:
+        if result.final is None:
+            self._print_held_out(result.held_out)
             return
-        count = len(result["seeds"])
+        count = len(result.seeds)
         title = (
-            f"{result['algo']} on {result['task']} ({result['variant'] or 'own data'}), "
-            f"{result['updates']} updates, {count} seed{'s' if count > 1 else ''}"
+            f"{result.algo} on {result.task} ({result.variant or 'own data'}), "
+            f"{result.updates} updates, {count} seed{'s' if count > 1 else ''}"
         )
-        rows = [("final", result["final"]), ("best (the paper's protocol)", result["best"])]
+        rows = [("final", result.final), ("best (the paper's protocol)", result.best)]
         console().print(scores(title, rows))
-        print(f"{self.out}: done; `merlin eval {self.out} --episodes 1000` measures it again.")
+        command = ["merlin", "eval", str(self.out), "--episodes", "1000"]
+        if own(result.task) is None:  # code that is only run if the user names it
+            command += ["--task", parse(result.task).base]
+        print(f"{self.out}: done; `{shlex.join(command)}` measures it again.")
+
+    def _print_held_out(self, held_out: dict[str, Any] | None) -> None:
+        """What is known without a task: how well the policy predicts episodes it has not seen."""
+        if held_out is None:
+            print(
+                f"{self.out}: trained; no task is known and no episode was held out, so nothing "
+                "was evaluated."
+            )
+            return
+        for which in ("final", "best"):
+            numbers = (f"{k.replace('_', ' ')} {v:.3f}" for k, v in held_out[which].items())
+            print(f"  {which}: {', '.join(numbers)}")
+        print(
+            f"{self.out}: trained; no task is known, so it was judged by held-out episodes (a "
+            f"share of {held_out['share']:g}, one at least). `best` is the policy with the least "
+            "action error there (0 is perfect, 1 half the range of an action)."
+        )
+        print(
+            f"`{shlex.join(['merlin', 'trust', str(self.out)])}` says which goals it is ready for."
+        )
 
 
 def _setting(text: str) -> tuple[str, str]:

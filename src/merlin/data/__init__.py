@@ -2,7 +2,7 @@
 
 from merlin.data.dataset import Dataset, Episode
 from merlin.data.formats import load, save_as
-from merlin.data.native import save
-from merlin.data.relabel import Relabel
+from merlin.data.formats.native import save
+from merlin.data.goals import Goals, Sampling
 
-__all__ = ["Dataset", "Episode", "Relabel", "load", "save", "save_as"]
+__all__ = ["Dataset", "Episode", "Goals", "Sampling", "load", "save", "save_as"]

@@ -1,14 +1,18 @@
 """What the readers of other formats share: number types, goals within states, action bounds."""
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from merlin.data.dataset import BOUND_SLACK
 from merlin.errors import MerlinError
 
+BOUND_SLACK = 1e-4
+"""How far an action may stand outside its bounds: float32 rounding of a clipped action."""
 MOST_DIMENSIONS = 100_000
 """More numbers than any state has: phi is not expanded beyond."""
 
@@ -28,7 +32,7 @@ def phi_indices(phi: Phi) -> tuple[int, ...]:
     else:
         found = phi
     if not found or min(found) < 0 or max(found) >= MOST_DIMENSIONS:
-        raise MerlinError(f"--phi {phi}: is not a part of a state; write 0:2, or 0,1,5.")
+        raise MerlinError(f"phi {phi}: is not a part of a state; write 0:2, or 0,1,5.")
     return tuple(int(index) for index in found)
 
 
@@ -40,8 +44,13 @@ def phi_text(indices: Sequence[int]) -> str:
     return ",".join(map(str, indices))
 
 
-def goals_within(observations: np.ndarray, phi: Sequence[int] | None, where: str) -> np.ndarray:
-    """The goals that states achieve: the part that phi names, or all of the state."""
+def achieved_goals(
+    observations: np.ndarray, recorded: np.ndarray | None, phi: Sequence[int] | None, where: str
+) -> np.ndarray:
+    """The goals that states achieve: as recorded, the part that phi names, or all of the state."""
+    if recorded is not None:
+        refuse_phi(phi, where)
+        return float32(recorded)
     if observations.ndim != 2:
         raise MerlinError(
             f"{where}: observations of shape {observations.shape} are no vectors, so no goals can "
@@ -52,7 +61,7 @@ def goals_within(observations: np.ndarray, phi: Sequence[int] | None, where: str
     width = observations.shape[1]
     if max(phi) >= width:
         raise MerlinError(
-            f"--phi {phi_text(phi)}: {where} has states of only {width} numbers; name fewer."
+            f"phi {phi_text(phi)}: {where} has states of only {width} numbers; name fewer."
         )
     return observations[:, list(phi)]
 
@@ -61,21 +70,19 @@ def refuse_phi(phi: Sequence[int] | None, where: str) -> None:
     """For data that says itself which goals were achieved."""
     if phi is not None:
         raise MerlinError(
-            f"--phi {phi_text(phi)}: {where} records the achieved goals itself; leave --phi out."
+            f"phi {phi_text(phi)}: {where} records the achieved goals itself; leave --phi out."
         )
 
 
-def float32(array: np.ndarray) -> np.ndarray:
+def float32(array: Any) -> np.ndarray:
     """The same numbers as float32; those too large become infinite, which validation reports."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(array, np.float32)
 
 
-def float32_or_images(array: np.ndarray, image_dimensions: int) -> np.ndarray:
+def float32_or_images(array: np.ndarray) -> np.ndarray:
     """Observations as a dataset holds them: uint8 images as they are, other numbers as float32."""
-    if array.dtype == np.uint8 and array.ndim == image_dimensions:
-        return array
-    return float32(array)
+    return array if array.dtype == np.uint8 and array.ndim == 4 else float32(array)
 
 
 def is_numeric(array: np.ndarray) -> bool:
@@ -110,6 +117,21 @@ def constant_goals(
             f"{step}; cut the episode there or give it one goal."
         )
     return goals[:, 0]
+
+
+@contextlib.contextmanager
+def reading(where: str | Path, what: str) -> Iterator[None]:
+    """Whatever a library makes of a missing or damaged file becomes one sentence."""
+    try:
+        yield
+    except MerlinError:
+        raise
+    except FileNotFoundError:
+        raise MerlinError(f"{where}: no such dataset; give a file, a folder or a task.") from None
+    except Exception as error:
+        raise MerlinError(
+            f"{where}: cannot be read as {what} ({reason(error)}); get it again."
+        ) from None
 
 
 def reason(error: Exception) -> str:

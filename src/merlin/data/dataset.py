@@ -1,7 +1,7 @@
 """Dataset: all states of all episodes back to back, with episode bounds."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,14 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from merlin.data.conversion import BOUND_SLACK, float32, float32_or_images, is_numeric
 from merlin.data.images import pieces
+from merlin.data.statistics import ROWS_AT_ONCE as ROWS_AT_ONCE
 from merlin.errors import MerlinError
 from merlin.types import Trajectories
 
-BOUND_SLACK = 1e-4
-"""How far an action may stand outside its bounds: float32 rounding of a clipped action."""
-ROWS_AT_ONCE = 1 << 18
-"""Memory-mapped arrays are checked in pieces of so many rows, so that memory stays small."""
+ENVIRONMENT = "environment"
+"""Key of a dataset's provenance: where it was recorded, as `module:EnvId`, if that is no task."""
+SUCCESS = "success"
+"""Key of a dataset's provenance: shares of episodes that reached their goal, as recorded there."""
+LOG = "log"
+"""Key of a dataset's provenance: what a robot log says of itself, and which columns were taken."""
+
+ORIGIN = "origin"
+"""Key of a dataset's provenance: of OGBench's data, whether it is downloaded or regenerated."""
 
 
 class Episode(NamedTuple):
@@ -28,7 +35,7 @@ class Episode(NamedTuple):
     desired_goal: Float[np.ndarray, " goal"] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """Offline trajectories of any length; arrays may be memory maps and are never written to.
 
@@ -48,6 +55,7 @@ class Dataset:
     variant: str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     source: str | None = None  # what it was loaded from, as `load` takes it
+    phi: tuple[int, ...] | None = None  # which numbers of a state are its goal, if that is known
 
     @classmethod
     def from_episodes(
@@ -56,33 +64,52 @@ class Dataset:
         *,
         action_low: float | np.ndarray = -1.0,
         action_high: float | np.ndarray = 1.0,
+        final_action: str | None = None,
         **about: Any,
     ) -> "Dataset":
-        """Join episodes; `about` takes task, variant and provenance."""
-        parts = list(episodes)
+        """Check episodes and join them; `about` takes task, variant and provenance.
+
+        Logs that record an action at the last state too are refused, unless `final_action="drop"`
+        says that the last action of every episode leads out of it and is to be dropped.
+        """
+        if final_action not in (None, "drop"):
+            raise MerlinError(f'final_action: {final_action!r} is not "drop"; leave it out.')
+        parts: list[Episode] = []
+        for number, episode in enumerate(episodes):
+            first = parts[0] if parts else None
+            parts.append(_as_arrays(episode, f"episode {number}", first, final_action == "drop"))
         if not parts:
             raise MerlinError("episodes: there are none; a dataset needs at least one.")
-        goals = [e.desired_goal for e in parts if e.desired_goal is not None]
-        if goals and len(goals) < len(parts):
-            raise MerlinError("desired_goal: some episodes have one and some do not; drop them.")
-        actions = np.concatenate([e.actions for e in parts]).astype(np.float32)
-        observations = np.concatenate([e.observations for e in parts])
-        if observations.dtype != np.uint8:
-            observations = observations.astype(np.float32)
-        dim = actions.shape[1:]
-        return cls(
-            observations=observations,
-            actions=actions,
-            achieved_goals=np.concatenate([e.achieved_goals for e in parts]).astype(np.float32),
-            desired_goals=np.stack(goals).astype(np.float32) if goals else None,
-            starts=np.cumsum([0] + [len(e.observations) for e in parts]),
-            action_low=np.broadcast_to(np.asarray(action_low, np.float32), dim),
-            action_high=np.broadcast_to(np.asarray(action_high, np.float32), dim),
-            **about,
-        )
+        return validate(join(parts, action_low, action_high, **about), "episodes", one_file=True)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    def __repr__(self) -> str:
+        """A short summary; the arrays are attributes."""
+        named = {"task": self.task, "variant": self.variant, "source": self.source}
+        sizes = {
+            "episodes": len(self),
+            "states": len(self.observations),
+            "observation": "x".join(map(str, self.observation_shape)),
+            "action": self.action_dim,
+            "goal": self.goal_dim,
+            "desired_goals": self.desired_goals is not None,
+        }
+        known = [f"{name}={value!r}" for name, value in named.items() if value is not None]
+        return f"Dataset({', '.join([*known, *(f'{k}={v}' for k, v in sizes.items())])})"
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        return tuple(self.observations.shape[1:])
+
+    @property
+    def action_dim(self) -> int:
+        return self.actions.shape[1]
+
+    @property
+    def goal_dim(self) -> int:
+        return self.achieved_goals.shape[1]
 
     @property
     def has_images(self) -> bool:
@@ -132,13 +159,116 @@ class Dataset:
             raise MerlinError("observations: more than 2^31 states; split the dataset.")
         desired = self.desired_goals
         rows = np.arange(first_row, first_row + len(self.observations), dtype=np.int32)
+        observations = jnp.asarray(rows if self.has_images else self.observations)
+        same = self.achieved_goals is self.observations
         return Trajectories(
-            observations=jnp.asarray(rows if self.has_images else self.observations),
+            observations=observations,
             actions=jnp.asarray(self.actions),
-            achieved_goals=jnp.asarray(self.achieved_goals),
+            achieved_goals=observations if same else jnp.asarray(self.achieved_goals),
             desired_goals=None if desired is None else jnp.asarray(desired),
             starts=jnp.asarray(self.starts.astype(np.int32)),
         )
+
+
+def join(
+    episodes: Sequence[Episode],
+    action_low: float | np.ndarray,
+    action_high: float | np.ndarray,
+    **about: Any,
+) -> Dataset:
+    """Episodes of arrays as one dataset that is yet to be validated."""
+    goals = [episode.desired_goal for episode in episodes if episode.desired_goal is not None]
+    action_shape = episodes[0].actions.shape[1:]
+
+    def bound(value: float | np.ndarray) -> np.ndarray:
+        return np.full(action_shape, value, np.float32) if np.ndim(value) == 0 else float32(value)
+
+    return Dataset(
+        observations=np.concatenate([float32_or_images(e.observations) for e in episodes]),
+        actions=float32(np.concatenate([e.actions for e in episodes])),
+        achieved_goals=float32(np.concatenate([e.achieved_goals for e in episodes])),
+        desired_goals=float32(np.stack(goals)) if goals else None,
+        starts=np.cumsum([0] + [len(e.observations) for e in episodes], dtype=np.int64),
+        action_low=bound(action_low),
+        action_high=bound(action_high),
+        **about,
+    )
+
+
+_DIMENSIONS = {
+    "observations": ("one row per state", (2, 4)),
+    "actions": ("one row per action", (2,)),
+    "achieved_goals": ("one row per state", (2,)),
+    "desired_goal": ("one goal for the whole episode", (1,)),
+}
+
+
+def _as_arrays(episode: Any, where: str, first: Episode | None, drop: bool) -> Episode:
+    """The episode as arrays that can be joined with those of the first one, if it fits."""
+    if not isinstance(episode, Episode):
+        kind = type(episode).__name__
+        raise MerlinError(f"{where} is of the type {kind}; make it a merlin.Episode.")
+    if episode.achieved_goals is None:
+        raise MerlinError(
+            f"{where} has no achieved_goals; give the part of every state that is its goal, e.g. "
+            "achieved_goals=observations[:, :2]."
+        )
+    arrays = {
+        name: _as_array(value, f"{where}: {name}", *_DIMENSIONS[name])
+        for name, value in episode._asdict().items()
+        if value is not None
+    }
+    if first is not None:
+        _check_alike(arrays, first, where)
+    states, actions = len(arrays["observations"]), len(arrays["actions"])
+    if states < 2:
+        raise MerlinError(f"{where} has {states} state(s) and so no action; drop it.")
+    wanted = states if drop else states - 1
+    if actions != wanted:
+        cures = {
+            states: 'drop the last action, or pass final_action="drop"',
+            states - 1: 'leave final_action="drop" out',
+        }
+        cure = cures.get(actions, f"give {wanted} actions")
+        raise MerlinError(f"{where} has {states} states and {actions} actions: {cure}.")
+    goals = len(arrays["achieved_goals"])
+    if goals != states:
+        raise MerlinError(f"{where} has {states} states and {goals} achieved_goals; give as many.")
+    return Episode(**{**arrays, "actions": arrays["actions"][: states - 1]})
+
+
+def _as_array(value: Any, what: str, rows: str, dimensions: tuple[int, ...]) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of lists of different lengths
+        raise MerlinError(f"{what}: its rows are not equally long; give an array.") from None
+    if not is_numeric(array):
+        raise MerlinError(f"{what}: holds {array.dtype}, not numbers; give an array of numbers.")
+    if array.ndim not in dimensions:
+        images = "; images have 4" if 4 in dimensions else ""
+        raise MerlinError(
+            f"{what}: the shape is {array.shape}; give {rows}, so that the array has "
+            f"{dimensions[0]} dimension{'s' * (dimensions[0] > 1)}{images}."
+        )
+    return array
+
+
+def _check_alike(arrays: Mapping[str, np.ndarray], first: Episode, where: str) -> None:
+    """Refuse an episode that has other fields or other widths than the first one."""
+    for name, known in first._asdict().items():
+        if (known is not None) != (name in arrays):
+            has, lacks = (where, "episode 0") if known is None else ("episode 0", where)
+            raise MerlinError(f"{lacks} has no {name} but {has} has; give it to all or to none.")
+        if known is None:
+            continue
+        skip = 0 if name == "desired_goal" else 1
+        width, wanted = arrays[name].shape[skip:], known.shape[skip:]
+        if width != wanted:
+            sizes = ["x".join(map(str, shape)) for shape in (width, wanted)]
+            raise MerlinError(
+                f"{where}: {name} has {sizes[0]} numbers per row, not the {sizes[1]} of episode 0; "
+                "give all episodes the same."
+            )
 
 
 class _Place(NamedTuple):
@@ -162,11 +292,9 @@ def validate(data: Dataset, where: str = "dataset", *, one_file: bool = False) -
     place = _Place(where, one_file)
     _check_shapes(data, place)
     _check_bounds(data, place)
-    for name in ("observations", "actions", "achieved_goals", "desired_goals"):
-        array = getattr(data, name)
-        if array is not None and array.dtype != np.uint8:
-            _check_finite(data, name, array, place)
-    _check_actions(data, place)
+    for name, array in data.arrays().items():
+        if array.dtype == np.float32:
+            _check_numbers(data, name, array, place)
     return data
 
 
@@ -207,10 +335,9 @@ def _check_shapes(data: Dataset, where: _Place) -> None:
                 f"has {len(array)} rows, not the {rows} that {episodes} episodes "
                 f"of {states} states need; write the dataset anew.",
             )
-    goal_dim = data.achieved_goals.shape[1]
-    if data.desired_goals is not None and data.desired_goals.shape[1] != goal_dim:
-        width = data.desired_goals.shape[1]
-        _fail(where, "desired_goals", f"goals have {width} dimensions, achieved ones {goal_dim}.")
+    if data.desired_goals is not None and (wide := data.desired_goals.shape[1]) != data.goal_dim:
+        problem = f"goals have {wide} dimensions, achieved ones {data.goal_dim}."
+        _fail(where, "desired_goals", problem)
 
 
 def _check_bounds(data: Dataset, where: _Place) -> None:
@@ -223,8 +350,8 @@ def _check_bounds(data: Dataset, where: _Place) -> None:
         problem = f"episode {e} has {data.lengths[e]} state(s) and so no action; drop it."
         _fail(where, "starts", problem)
     for name, bound in (("action_low", data.action_low), ("action_high", data.action_high)):
-        if bound.shape != data.actions.shape[1:] or not np.isfinite(bound).all():
-            raise MerlinError(f"{where}: {name} must be {data.actions.shape[1]} finite numbers.")
+        if bound.shape != (data.action_dim,) or not np.isfinite(bound).all():
+            raise MerlinError(f"{where}: {name} must be {data.action_dim} finite numbers.")
     if not (data.action_low < data.action_high).all():
         d = int(np.flatnonzero(data.action_low >= data.action_high)[0])
         raise MerlinError(f"{where}: action_low is not below action_high in dimension {d}.")
@@ -238,27 +365,22 @@ def _locate(data: Dataset, name: str, row: int) -> str:
     return f"row {row} (step {row - starts[episode]} of episode {episode})"
 
 
-def _check_finite(data: Dataset, name: str, array: np.ndarray, where: _Place) -> None:
+def _check_numbers(data: Dataset, name: str, array: np.ndarray, where: _Place) -> None:
+    """Refuse the first number that is not finite or, of actions, beyond its bounds."""
+    low, high = data.action_low, data.action_high
     for begin, piece in pieces(array, ROWS_AT_ONCE):
         bad = np.argwhere(~np.isfinite(piece))
-        if len(bad):
-            row, dim = int(bad[0][0]), int(bad[0][1])
-            value = piece[row, dim]
-            place = _locate(data, name, begin + row)
-            _fail(where, name, f"{place} is {value} in dimension {dim}; repair or drop it.")
-
-
-def _check_actions(data: Dataset, where: _Place) -> None:
-    low, high = data.action_low - BOUND_SLACK, data.action_high + BOUND_SLACK
-    for begin, piece in pieces(data.actions, ROWS_AT_ONCE):
-        bad = np.argwhere((piece < low) | (piece > high))
-        if len(bad):
-            row, dim = int(bad[0][0]), int(bad[0][1])
-            bounds = f"[{data.action_low[dim]:g}, {data.action_high[dim]:g}]"
-            place = _locate(data, "actions", begin + row)
-            _fail(
-                where,
-                "actions",
-                f"{place} is {piece[row, dim]:g} in dimension {dim}, outside {bounds}; "
-                "rescale the actions or widen the bounds.",
+        if not len(bad) and name == "actions":
+            bad = np.argwhere((piece < low - BOUND_SLACK) | (piece > high + BOUND_SLACK))
+        if not len(bad):
+            continue
+        row, dim = (int(index) for index in bad[0])
+        problem = f"{_locate(data, name, begin + row)} is {piece[row, dim]:g} in dimension {dim}"
+        if np.isfinite(piece[row, dim]):
+            problem += (
+                f", outside [{low[dim]:g}, {high[dim]:g}]; rescale the actions, or widen "
+                "action_low and action_high."
             )
+        else:
+            problem += "; repair or drop it."
+        _fail(where, name, problem)

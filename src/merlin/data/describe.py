@@ -1,11 +1,14 @@
 """What a dataset holds, in numbers and in words."""
 
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from merlin.data.dataset import Dataset
-from merlin.tasks.registry import TASKS
+from merlin.data.dataset import ENVIRONMENT, SUCCESS, Dataset
+from merlin.data.findings import ROWS, action_kind, dimension_names, findings
+from merlin.envs.registry import own
 
 DISCOUNT = 0.98
 """That of evaluations, so that the returns of data and of policies can be compared."""
@@ -13,8 +16,11 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BINS = 8
 
 
-def describe(data: Dataset) -> dict[str, Any]:
-    """Sizes, ranges and, where the task is known, how well the episodes reach their goal."""
+def describe(data: Dataset, tolerance: float | None = None) -> dict[str, Any]:
+    """Sizes, ranges and, where it can be told, how well the episodes reach their goal.
+
+    `tolerance` is how near to a goal is reached; that of the data's task unless given.
+    """
     about: dict[str, Any] = {
         "task": data.task,
         "variant": data.variant,
@@ -22,29 +28,65 @@ def describe(data: Dataset) -> dict[str, Any]:
         "states": len(data.observations),
         "transitions": len(data.actions),
         "lengths": {"min": int(data.lengths.min()), "max": int(data.lengths.max())},
-        "observation_shape": list(data.observations.shape[1:]),
-        "action_dim": data.actions.shape[1],
-        "goal_dim": data.achieved_goals.shape[1],
+        "observation_shape": list(data.observation_shape),
+        "action_dim": data.action_dim,
+        "goal_dim": data.goal_dim,
         "desired_goals": data.desired_goals is not None,
         "provenance": dict(data.provenance),
         "ranges": {
-            name: _ranges(array)
+            name: _ranges(array, dimension_names(data, name))
             for name, array in data.arrays().items()
             if name != "starts" and array.ndim == 2
         },
+        "findings": findings(data),
+        "actions_look": action_kind(data),
     }
     if about["lengths"]["min"] < about["lengths"]["max"]:
         about["length_histogram"] = histogram(data.lengths)
-    task = TASKS.get(data.task or "")
-    if task and task.tolerance is not None and data.desired_goals is not None:
-        at_goal = reached(data, task.tolerance)
-        at_the_end = reached(data, task.success_tolerance or task.tolerance)[data.starts[1:] - 1]
-        about["reached"] = {
-            "ever": float(np.mean(np.maximum.reduceat(at_goal, data.starts[:-1]))),
-            "at_the_end": float(np.mean(at_the_end)),
-        }
-        about["returns"] = summary(returns(data, at_goal))
+    if shares := successes(data, tolerance):
+        about["reached"] = shares
+    near = tolerances(data, tolerance)
+    if near is not None and data.desired_goals is not None:
+        about["returns"] = summary(returns(data, reached(data, near[0])))
     return about
+
+
+def tolerances(data: Dataset, tolerance: float | None = None) -> tuple[float, float] | None:
+    """How near to its goal an episode must come, at any step and at its end, if that is known."""
+    if tolerance is not None:
+        return tolerance, tolerance
+    task = own(data.task)
+    if task is None or task.tolerance is None:
+        return None
+    return task.tolerance, task.success_tolerance or task.tolerance
+
+
+def successes(data: Dataset, tolerance: float | None = None) -> dict[str, Any] | None:
+    """Shares of the episodes that reach their goal ever and at their end.
+
+    They are measured where the tolerance is known, and else what was recorded, if anything was.
+    """
+    near = tolerances(data, tolerance)
+    if near is None:
+        return recorded_successes(data)
+    if data.desired_goals is None:
+        return None
+    ever, at_the_end = (reached(data, distance) for distance in near)
+    return {
+        "ever": float(np.mean(np.maximum.reduceat(ever, data.starts[:-1]))),
+        "at_the_end": float(np.mean(at_the_end[data.starts[1:] - 1])),
+    }
+
+
+def recorded_successes(data: Dataset) -> dict[str, Any] | None:
+    """What the data itself says of its successes: shares, and what they were read from."""
+    found = data.provenance.get(SUCCESS)
+    if not isinstance(found, Mapping):
+        return None
+    shares = {key: found.get(key) for key in ("ever", "at_the_end")}
+    if not all(isinstance(share, float) and 0.0 <= share <= 1.0 for share in shares.values()):
+        return None
+    return {**shares, "told_by": str(found.get("told_by", "the data"))}
 
 
 def reached(data: Dataset, tolerance: float) -> np.ndarray:
@@ -84,32 +126,71 @@ def histogram(values: np.ndarray) -> dict[str, list[float]]:
     return {"edges": [float(edge) for edge in edges], "counts": [int(count) for count in counts]}
 
 
-def in_words(data: Dataset) -> str:
+def in_words(data: Dataset, tolerance: float | None = None) -> str:
     """One line: what it is and how large."""
     low, high = data.lengths.min(), data.lengths.max()
     lengths = f"{low}" if low == high else f"{low} to {high}"
-    kind = " ".join(part for part in (data.task, data.variant) if part) or "no task named"
-    shape = "x".join(map(str, data.observations.shape[1:]))
+    kind = " ".join(part for part in (data.task, data.variant) if part)
+    if data.task is None and (environment := environment_of(data)):
+        kind = f"{kind} recorded in {environment}".lstrip()
+    shape = "x".join(map(str, data.observation_shape))
     text = (
-        f"{kind}, {len(data)} episodes of {lengths} states; observation {shape}, "
-        f"action {data.actions.shape[1]}, goal {data.achieved_goals.shape[1]}"
+        f"{kind or 'no task named'}, {len(data)} episodes of {lengths} states; "
+        f"observation {shape}, action {data.action_dim}, goal {data.goal_dim}"
     )
     if data.desired_goals is None:
         return text + "; no desired goals"
-    about = describe(data)
-    if "reached" in about:
-        text += "; goal reached at the end of {:.1%} of them".format(about["reached"]["at_the_end"])
+    if shares := successes(data, tolerance):
+        text += "; goal reached at the end of {at_the_end:.1%} of them".format(**shares)
+        text += " (told by {told_by})".format(**shares) if "told_by" in shares else ""
     return text
 
 
-def _ranges(array: np.ndarray) -> list[dict[str, float]]:
+def environment_of(data: Dataset) -> str | None:
+    """The name of the environment that data was recorded in, as far as the data tells it.
+
+    It may come from a stranger's file: print it, but do not import it.
+    """
+    name = data.provenance.get(ENVIRONMENT)
+    return name if isinstance(name, str) and name.isprintable() else None
+
+
+def how_to_evaluate(data: Dataset) -> str | None:
+    """One sentence for data that names no task but an environment, else None."""
+    environment = environment_of(data)
+    if data.task is not None or environment is None:
+        return None
+    if ":" not in environment:
+        return (
+            f"pass --task MODULE:{shlex.quote(environment)} to evaluate in it, with the module "
+            "that registers it."
+        )
+    return f"pass --task {shlex.quote(environment)} to evaluate in it."
+
+
+def why_not_counted(data: Dataset, tolerance: float | None = None) -> str | None:
+    """One sentence for data whose successes cannot be counted, although it has goals."""
+    if data.desired_goals is None or successes(data, tolerance) is not None:
+        return None
+    return (
+        "successes are not counted, since it is not known how near to a goal counts as reached; "
+        "pass --tolerance."
+    )
+
+
+def _ranges(array: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
     columns = {
         "min": array.min(0),
         "mean": array.mean(0, dtype=np.float64),
         "max": array.max(0),
         "std": array.std(0, dtype=np.float64),
     }
+    some = array[:: max(1, len(array) // ROWS)]
     return [
-        {name: float(values[dim]) for name, values in columns.items()}
+        {
+            "name": names[dim] if names else "",
+            **{name: float(values[dim]) for name, values in columns.items()},
+            "histogram": np.histogram(some[:, dim], BINS)[0].tolist(),
+        }
         for dim in range(array.shape[1])
     ]

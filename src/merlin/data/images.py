@@ -17,13 +17,14 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from merlin.data.statistics import MomentAccumulator
 from merlin.errors import MerlinError
 from merlin.types import Moments
 
 Item = TypeVar("Item")
 
 BYTES_AT_ONCE = 1 << 26
-MOMENT_ROWS = 1000
+MOMENT_ROWS, MOMENT_ROWS_AT_ONCE = 1000, 100
 AHEAD = 2
 """So many batches are made ready while one is learned from."""
 
@@ -155,9 +156,11 @@ def release(array: Any) -> None:
 def image_moments(images: Any) -> Moments:
     """The mean image, and one deviation from it for all pixels; of some rows, evenly spaced."""
     rows = np.unique(np.linspace(0, len(images) - 1, MOMENT_ROWS).astype(np.int64))
-    some = reader(images)(rows).astype(np.float32)
-    mean = some.mean(0)
-    return Moments(mean, np.sqrt(np.mean((some - mean) ** 2, keepdims=True)).reshape(1))
+    read, seen = reader(images), MomentAccumulator(images.shape[1:])
+    for some in np.array_split(rows, -(-len(rows) // MOMENT_ROWS_AT_ONCE)):
+        seen.add(read(some))
+    mean, std, _ = seen.moments()
+    return Moments(mean.astype(np.float32), np.sqrt(np.mean(std**2)).astype(np.float32).reshape(1))
 
 
 class Images:

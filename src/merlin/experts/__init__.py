@@ -1,1 +1,1 @@
-"""Where data comes from: behaviour policies and their collection."""
+"""Experts: DDPG with hindsight replay, its training, scripted controllers and shipped weights."""

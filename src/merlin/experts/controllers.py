@@ -5,12 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-Controller = Callable[
-    [Float[np.ndarray, "batch observation"], Float[np.ndarray, "batch goal"]],
-    Float[np.ndarray, "batch action"],
-]
+Controller = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""From observations (batch, observation) and goals (batch, goal) to actions (batch, action)."""
 FETCH_STEP, FETCH_SECONDS = 0.05, 0.04
 """How far a Fetch gripper moves under an action of 1, in metres, and for how long."""
 SLIDE_FINGERS, SLIDE_PUCK = np.array([0.0135, 0.0149]), 0.025
@@ -31,12 +28,19 @@ metre farther than 4 mm from the puck asks for SLIDE_NEARER more of the action.
 """
 
 
+def one_by_one(control: Controller) -> Controller:
+    """A controller of a batch, by what it does in a single state."""
+
+    @functools.wraps(control)
+    def each(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        return np.stack([control(o, g) for o, g in zip(observation, goal, strict=True)])
+
+    return each
+
+
+@one_by_one
 def fetch_push(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """Go behind the box, seen from the goal, and push it there."""
-    return np.stack([_push_one(o, g) for o, g in zip(observation, goal, strict=True)])
-
-
-def _push_one(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     gripper, box = observation[:3], observation[3:6]
     to_goal = (goal - box)[:2]
     distance = np.linalg.norm(to_goal)
@@ -66,12 +70,9 @@ def _push_one(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     return np.clip(action, -1.0, 1.0)
 
 
+@one_by_one
 def fetch_pick(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """Lower open fingers over the box, close them, carry it."""
-    return np.stack([_pick_one(o, g) for o, g in zip(observation, goal, strict=True)])
-
-
-def _pick_one(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     gripper, box = observation[:3], observation[3:6]
     opening = observation[9] + observation[10]
     offset = box - gripper
@@ -91,16 +92,13 @@ def _pick_one(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     return np.clip(action, -1.0, 1.0)
 
 
+@one_by_one
 def fetch_slide(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """Go behind the puck, seen from the goal, and strike it as hard as the way is long.
 
     Within a step the gripper is fastest at the beginning and then slows down. So it must not meet
     the puck on the way: it stops just short of it, and the next step is the strike.
     """
-    return np.stack([_slide_one(o, g) for o, g in zip(observation, goal, strict=True)])
-
-
-def _slide_one(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     gripper, puck = observation[:3], observation[3:6]
     # Velocities are observed per step, and the puck's relative to the gripper's.
     speed = np.linalg.norm(observation[14:16] + observation[20:22]) / FETCH_SECONDS
@@ -169,13 +167,13 @@ def sawyer_door(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     return np.where((z > 0.176)[:, None], lower, pull)
 
 
+@one_by_one
 def hand_reach(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """Damped least squares on the Jacobians of the fingertips.
 
     The servos are weak: they give way until they ask for several times the missing distance.
     """
-    hand = _hand_model()
-    return np.stack([hand.control(o, g) for o, g in zip(observation, goal, strict=True)])
+    return _hand_model().control(observation, goal)
 
 
 class _Hand:
@@ -187,11 +185,11 @@ class _Hand:
     def __init__(self) -> None:
         import mujoco
 
-        from merlin.tasks.batch import make_single
-        from merlin.tasks.registry import TASKS
+        from merlin.envs.batch import make_single
+        from merlin.envs.registry import TASKS
 
         self._mujoco = mujoco
-        env: Any = make_single(TASKS["HandReach"]).unwrapped
+        env: Any = make_single(TASKS["HandReach"])
         self._model = env.model
         self._data = mujoco.MjData(self._model)
         names = ("ff", "mf", "rf", "lf", "th")

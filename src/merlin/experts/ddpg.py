@@ -14,7 +14,7 @@ advises instead: it says for every state that is visited, also by the actor, wha
 Learning", 2011).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -24,10 +24,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from merlin.experts.actor import CLIP, Actor
-from merlin.nets import MLP, descend, polyak
+from merlin.experts.actor import Actor
+from merlin.nets.layers import MLP, Normaliser, descend, optimiser, polyak
+from merlin.nets.td import act, sparse_reward, td_target, value
 from merlin.types import Metrics
-from merlin.values import act, sparse_reward, td_target, value
 
 
 class Replay(NamedTuple):
@@ -52,21 +52,11 @@ class Sample(NamedTuple):
 class Scaling(NamedTuple):
     """Standardisation of observations and goals."""
 
-    observation_mean: Float[Array, " observation"]
-    observation_scale: Float[Array, " observation"]
-    goal_mean: Float[Array, " goal"]
-    goal_scale: Float[Array, " goal"]
+    observation: Normaliser
+    goal: Normaliser
 
     def __call__(self, observation: Array, goal: Array) -> Array:
-        return jnp.concatenate(
-            [
-                jnp.clip(
-                    (observation - self.observation_mean) * self.observation_scale, -CLIP, CLIP
-                ),
-                jnp.clip((goal - self.goal_mean) * self.goal_scale, -CLIP, CLIP),
-            ],
-            axis=-1,
-        )
+        return jnp.concatenate([self.observation(observation), self.goal(goal)], axis=-1)
 
 
 class DDPGState(eqx.Module):
@@ -196,11 +186,10 @@ class DDPG:
         actor, actor_optimiser = descend(
             self._optimiser, state.actor, actor_gradient, state.actor_optimiser
         )
-        state = DDPGState(
+        state = replace(
+            state,
             actor=actor,
             critic=critic,
-            target_actor=state.target_actor,
-            target_critic=state.target_critic,
             actor_optimiser=actor_optimiser,
             critic_optimiser=critic_optimiser,
         )
@@ -212,25 +201,25 @@ class DDPG:
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
+        return optimiser(self.learning_rate)
 
 
 def track(state: DDPGState, keep: float) -> DDPGState:
     """Move the slow copies towards the networks."""
-    return eqx.tree_at(
-        lambda s: (s.target_actor, s.target_critic),
+    return replace(
         state,
-        (
-            polyak(state.target_actor, state.actor, keep),
-            polyak(state.target_critic, state.critic, keep),
-        ),
+        target_actor=polyak(state.target_actor, state.actor, keep),
+        target_critic=polyak(state.target_critic, state.critic, keep),
     )
 
 
 def to_numpy(actor: MLP, scaling: Scaling) -> Actor:
     """The actor as worker processes and the shipped files have it."""
     return Actor(
-        **{name: np.asarray(value) for name, value in scaling._asdict().items()},
+        observation_mean=np.asarray(scaling.observation.mean),
+        observation_scale=np.asarray(scaling.observation.scale),
+        goal_mean=np.asarray(scaling.goal.mean),
+        goal_scale=np.asarray(scaling.goal.scale),
         weights=tuple(np.asarray(layer.weight) for layer in actor.layers),
         biases=tuple(np.asarray(layer.bias) for layer in actor.layers),
     )

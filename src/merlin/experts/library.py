@@ -4,10 +4,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from merlin.envs.registry import Task
 from merlin.errors import MerlinError
 from merlin.experts.actor import Actor
-from merlin.files import read_json
-from merlin.tasks.registry import Task
+from merlin.io.files import read_json
 
 
 def folder() -> Path:

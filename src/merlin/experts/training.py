@@ -2,34 +2,33 @@
 
 import functools
 import json
+import shlex
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
 import merlin
-from merlin.checkpoint import load_tree, save_tree
+from merlin.collection.behaviour import Behaviour, Expert, play_episodes
+from merlin.envs.registry import Task
+from merlin.envs.rollout import Rollout, concatenate
 from merlin.errors import MerlinError
 from merlin.experts.actor import Actor
-from merlin.experts.behaviour import Behaviour, Expert, play_episodes
 from merlin.experts.controllers import CONTROLLERS
 from merlin.experts.ddpg import DDPG, DDPGState, Replay, Scaling, to_numpy, track
-from merlin.experts.memory import Memory, Sums
+from merlin.experts.fine_tuning import fine_tune
 from merlin.experts.plans import PLANS, Plan
-from merlin.experts.settling import settle
-from merlin.files import read_json, write_bytes, write_json
-from merlin.progress import Progress
-from merlin.signals import Interrupted, signals
-from merlin.tasks.batch import default_workers
-from merlin.tasks.registry import Task
-from merlin.tasks.rollout import Rollout, concatenate
-from merlin.tasks.workers import Pool
+from merlin.experts.replay_buffer import ReplayBuffer, RunningMoments
+from merlin.io.files import read_json, refuse_links, write_bytes, write_json
+from merlin.io.interruption import Interrupted, signals
+from merlin.io.progress import Progress
+from merlin.nets.checkpoint import load_tree, save_tree
+from merlin.parallel.workers import Pool, default_workers
 
 DISCOUNT = 0.98
 CURVE_SEED, CARD_SEED = 1_000_003, 1_000_033
@@ -57,19 +56,12 @@ class Players:
         ]
         return concatenate(list(self._pool.map(play_episodes, jobs)))
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.close()
-
-
-@contextmanager
-def players(task: Task, workers: int | None = None) -> Iterator[Players]:
-    """Players that are sent home at the end."""
-    opened = Players(task, workers)
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
 def evaluate_actor(
@@ -79,6 +71,19 @@ def evaluate_actor(
     played = opened.play(Expert(actor, noise=0.0, uniform=0.0), seed, range(episodes))
     returns = played.rewards @ DISCOUNT ** np.arange(played.rewards.shape[1])
     return returns, played.success[:, -1].astype(float)
+
+
+def collected_return(opened: Players, actor: Any, episodes: int, seed: int) -> float:
+    """Mean return of data that an actor collects, as the published statistics count it.
+
+    They begin with the reward of the first state and end one state before the last.
+    """
+    played = opened.play(Expert(actor), seed, range(episodes))
+    task = opened.task
+    assert task.tolerance is not None
+    apart = played.achieved_goals - played.desired_goals[:, None]
+    at_goal = np.linalg.norm(apart[:, : task.episode_steps - 1], axis=-1) <= task.tolerance
+    return float(np.mean(at_goal @ DISCOUNT ** np.arange(at_goal.shape[1])))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -121,7 +126,7 @@ def train_expert(
         plan = PLANS[task.name]
     config = {"task": task.name, "seed": seed, "plan": json.loads(json.dumps(asdict(plan)))}
     _open(out, config, resume)
-    with players(task, workers) as opened:
+    with Players(task, workers) as opened:
         about = _cycles(task, plan, seed, out, opened, quiet)
         made = _card(task, plan, seed, opened, about, out)
     write_json(out / "card.json", made)
@@ -137,7 +142,10 @@ def _open(out: Path, config: dict[str, Any], resume: bool) -> None:
         return
     if not resume:
         raise MerlinError(f"{out}: holds an expert already; pass --resume or another --out.")
+    refuse_links(out)
     there = read_json(at, "an expert's folder")
+    if "settling" in there["plan"]:  # the name in folders of earlier versions
+        there["plan"]["fine_tuning"] = there["plan"].pop("settling")
     # A run may be made longer; everything else must be as it was.
     same = lambda c: {**c, "plan": {**c["plan"], "cycles": 0}}  # noqa: E731
     if same(there) != same(config):
@@ -152,26 +160,26 @@ def _cycles(
     init_key, update_key = jax.random.split(jax.random.key(seed))
     state = learner.init(init_key, task.observation_dim, task.goal_dim, task.action_dim)
     early = task.episode_steps // 4 if plan.advised else None
-    sums = Sums(task.observation_dim, task.goal_dim, early)
+    seen = RunningMoments(task.observation_dim, task.goal_dim, early)
     about: dict[str, Any] = {"cycle": 0, "seconds": 0.0, "best": None, "curve": []}
     checkpoint = out / "checkpoint.safetensors"
     if checkpoint.exists():
         state, about = load_tree(checkpoint, state)
-        sums.values = {name: np.array(values) for name, values in about["sums"].items()}
+        seen.restore(about["sums"])
     # Advised episodes are all of one kind; demonstrations are cloned with what followed from them.
     shown, ahead, controller = None, 0, None
     if plan.advised:
         ahead, controller = plan.demonstrations, CONTROLLERS[str(plan.controller)]
     filled = ahead + about["cycle"] * plan.episodes if about["cycle"] else 0
     capacity = ahead + plan.cycles * plan.episodes
-    memory = Memory(task, capacity, out / "replay", filled, controller)
+    buffer = ReplayBuffer(task, capacity, out / "replay", filled, controller)
     demonstrations = None if filled and plan.advised else _demonstrations(task, plan, seed, opened)
     if demonstrations is not None and about["cycle"] == 0:
-        sums.add(demonstrations)
+        seen.add(demonstrations)
     if demonstrations is not None and plan.advised:
-        memory.add(demonstrations)
+        buffer.add(demonstrations)
     elif demonstrations is not None:
-        kept = Memory(task, plan.demonstrations, None)
+        kept = ReplayBuffer(task, plan.demonstrations, None)
         kept.add(demonstrations)
         shown = kept.replay
     began = time.monotonic() - about["seconds"]
@@ -179,16 +187,16 @@ def _cycles(
     with Progress(label, plan.cycles, "cycles", quiet=quiet) as bar, signals() as stopped:
         for cycle in range(about["cycle"], plan.cycles):
             uniform = 1.0 if cycle == 0 and plan.controller is None else plan.uniform
-            behaviour = Expert(_actor(plan, state, sums.scaling()), plan.noise, uniform)
+            behaviour = Expert(_actor(plan, state, seen.scaling()), plan.noise, uniform)
             begin = cycle * plan.episodes
             played = opened.play(behaviour, seed, range(begin, begin + plan.episodes))
-            memory.add(played)
-            sums.add(played)
-            scaling = sums.scaling()
+            buffer.add(played)
+            seen.add(played)
+            scaling = seen.scaling()
             state, metrics = _improve(
                 plan.learner_at(cycle),
                 state,
-                memory.replay,
+                buffer.replay,
                 shown,
                 scaling,
                 jax.random.fold_in(update_key, cycle),
@@ -205,33 +213,33 @@ def _cycles(
             else:
                 bar.update(cycle + 1)
             if looked or stopped:
-                about["sums"] = {name: values.tolist() for name, values in sums.values.items()}
+                about["sums"] = seen.to_json()
                 save_tree(checkpoint, state, about)
             if stopped and not last:
                 raise Interrupted(
                     f"stopped after cycle {cycle + 1} of {plan.cycles}; {_go_on(task, out)}"
                 )
-    if plan.settling:
-        began, scaling = time.monotonic() - about["seconds"], sums.scaling()
-        actor, error = settle(
+    if plan.fine_tuning:
+        began, scaling = time.monotonic() - about["seconds"], seen.scaling()
+        actor, error = fine_tune(
             learner,
             state.actor,
-            memory.replay,
+            buffer.replay,
             scaling,
             update_key,
-            updates=plan.settling,
-            label=f"{label} settles",
-            when_stopped=f"stopped while it settled; {_go_on(task, out)}",
+            updates=plan.fine_tuning,
+            label=f"{label}, fine-tuning",
+            when_stopped=f"stopped while it was fine-tuned; {_go_on(task, out)}",
             quiet=quiet,
         )
         about["seconds"] = time.monotonic() - began
-        about["best"] = None  # the settled actor is the expert
+        about["best"] = None  # the fine-tuned actor is the expert
         _look(task, plan, opened, to_numpy(actor, scaling), about, {"disagreement": error}, out)
     return about
 
 
 def _go_on(task: Task, out: Path) -> str:
-    return f"go on with `merlin expert train {task.name} --out {out} --resume`."
+    return f"go on with `merlin expert train {task.name} --out {shlex.quote(str(out))} --resume`."
 
 
 def _actor(plan: Plan, state: DDPGState, scaling: Scaling) -> Actor:
@@ -248,7 +256,11 @@ def _look(
     metrics: dict[str, Any],
     out: Path,
 ) -> dict[str, Any]:
-    """Score the actor, write the curve, and keep the actor if it is the best so far."""
+    """Score the actor, write the curve, and keep the actor if it is the best so far.
+
+    The best is the one with the highest return, or, where the published data has a known return,
+    the one whose data comes nearest to it.
+    """
     returns, success = evaluate_actor(opened, actor, plan.eval_episodes, CURVE_SEED)
     row = {
         "cycle": about["cycle"],
@@ -258,11 +270,15 @@ def _look(
         "success": float(success.mean()),
         **{name: float(value) for name, value in metrics.items()},
     }
+    row["score"] = row["return"]
+    if plan.published is not None:
+        row["collected_return"] = collected_return(opened, actor, plan.eval_episodes, CURVE_SEED)
+        row["score"] = -abs(row["collected_return"] - plan.published)
     about["curve"].append(row)
     lines = "".join(json.dumps(entry) + "\n" for entry in about["curve"])
     write_bytes(out / "curve.jsonl", lines.encode())
     best = about["best"]
-    if best is None or row["return"] > best["return"]:
+    if best is None or row["score"] > best.get("score", best["return"]):
         about["best"] = row
         actor.save(out / "actor.safetensors")
     return row
@@ -283,6 +299,7 @@ def _card(
         "episodes": episodes,
         "success": float(success.mean()),
         "return": float(returns.mean()),
+        "collected_return": about["best"].get("collected_return"),  # with the noise of data
         "environment_steps": about["cycle"] * plan.episodes * task.episode_steps,
         "kept_from_steps": about["best"]["steps"],
         "seconds": round(about["seconds"]),

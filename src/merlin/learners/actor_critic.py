@@ -1,10 +1,10 @@
 """A deterministic actor and a critic with slow copies: what WGCSL and Actionable Models train.
 
-The critic learns minus the discounted number of steps away from the goal (see `merlin.values`).
+The critic learns minus the discounted number of steps away from the goal (see `nets.td`).
 For that it must know when a goal is reached, hence the tolerance.
 """
 
-from typing import Protocol, runtime_checkable
+import abc
 
 import equinox as eqx
 import jax
@@ -12,13 +12,20 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from merlin.errors import MerlinError
-from merlin.learners.base import Sized, check_settings
-from merlin.learners.policies import DeterministicPolicy, make_policy, with_net
-from merlin.nets import descend, polyak
+from merlin.data.goals import Sampling, hindsight
+from merlin.learners.base import (
+    Learner,
+    check_below_one,
+    check_discount,
+    check_not_negative,
+    check_sizes,
+    known_tolerance,
+)
+from merlin.nets.cnn import Net, make_net
+from merlin.nets.layers import descend, polyak
+from merlin.nets.td import act, value
+from merlin.policies.goal import DeterministicPolicy, make_policy, with_net
 from merlin.types import Spec
-from merlin.values import act, value
-from merlin.vision import Net, make_net
 
 TARGET_KEEP = 0.9974
 """The releases keep 0.95 of the slow copies once in 20 updates; this is 0.95 ^ (1 / 20) in each."""
@@ -40,47 +47,47 @@ class ActorCritic(eqx.Module):
         return value(self.target_critic, next_x, act(self.target_actor, next_x))
 
 
-@runtime_checkable
-class Valued(Sized, Protocol):
-    """The hyperparameters that methods with a critic have."""
+class CriticLearner(Learner):
+    """A method that trains such networks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(self, "hidden")
+        check_discount(self.discount)
+        check_below_one(self, "target_keep")
+        if self.tolerance is not None:
+            check_not_negative(self, "tolerance")
 
     @property
+    @abc.abstractmethod
+    def hidden(self) -> tuple[int, ...]: ...
+
+    @property
+    @abc.abstractmethod
     def discount(self) -> float: ...
 
     @property
-    def target_keep(self) -> float: ...
+    @abc.abstractmethod
+    def target_keep(self) -> float:
+        """The share of the slow copies that an update keeps."""
 
     @property
-    def tolerance(self) -> float | None: ...
+    @abc.abstractmethod
+    def tolerance(self) -> float | None:
+        """How near to a goal counts as reached; None: as the task says."""
+
+    @property
+    @abc.abstractmethod
+    def hindsight_ratio(self) -> float:
+        """The share of goals taken from the episode's own future."""
+
+    @property
+    def sampling(self) -> Sampling:
+        return hindsight(self.hindsight_ratio, "episodes")
 
 
-def check_values(learner: Valued) -> None:
-    """Refuse settings that no critic can be learned with."""
-    check_settings(learner)
-    check_discount(learner.discount, learner.target_keep)
-    if learner.tolerance is not None and not learner.tolerance >= 0:
-        raise MerlinError(f"tolerance: {learner.tolerance} is no distance from 0 up.")
-
-
-def check_discount(discount: float, target_keep: float) -> None:
-    if not 0 < discount < 1:
-        raise MerlinError(f"discount: {discount} is not between 0 and 1.")
-    if not 0 <= target_keep < 1:
-        raise MerlinError(
-            f"target_keep: {target_keep} is not from 0 to below 1; "
-            "it is the share of the slow copies that an update keeps."
-        )
-
-
-def init_actor_critic(
-    learner: Valued, optimiser: optax.GradientTransformation, spec: Spec, key: PRNGKeyArray
-) -> ActorCritic:
-    tolerance = spec.tolerance if learner.tolerance is None else learner.tolerance
-    if tolerance is None:
-        raise MerlinError(
-            "tolerance: the data names no task that says how near to a goal counts as reached; "
-            "say it yourself, e.g. --set tolerance=0.05."
-        )
+def init_actor_critic(learner: CriticLearner, spec: Spec, key: PRNGKeyArray) -> ActorCritic:
+    tolerance = known_tolerance(learner.tolerance, spec)
     policy_key, critic_key = jax.random.split(key)
     policy = make_policy(
         DeterministicPolicy, spec, learner.hidden, outputs=spec.action_dim, key=policy_key
@@ -91,20 +98,17 @@ def init_actor_critic(
         critic=critic,
         target_actor=policy.net,
         target_critic=critic,
-        policy_optimiser=optimiser.init(policy.net),
-        critic_optimiser=optimiser.init(critic),
+        policy_optimiser=learner.optimiser.init(policy.net),
+        critic_optimiser=learner.optimiser.init(critic),
         tolerance=jnp.float32(tolerance),
     )
 
 
 def step(
-    state: ActorCritic,
-    optimiser: optax.GradientTransformation,
-    policy_gradient: Net,
-    critic_gradient: Net,
-    keep: float,
+    learner: CriticLearner, state: ActorCritic, policy_gradient: Net, critic_gradient: Net
 ) -> ActorCritic:
     """Move both networks down their gradients, then the slow copies towards them."""
+    optimiser, keep = learner.optimiser, learner.target_keep
     net, policy_optimiser = descend(
         optimiser, state.policy.net, policy_gradient, state.policy_optimiser
     )

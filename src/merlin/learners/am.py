@@ -25,31 +25,30 @@ reached; the preset `gofar-release` does the same.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
-from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
 from merlin.learners.actor_critic import (
     TARGET_KEEP,
     ActorCritic,
-    check_values,
+    CriticLearner,
     init_actor_critic,
     step,
 )
-from merlin.learners.base import tuned
-from merlin.learners.policies import DeterministicPolicy, transitions
+from merlin.learners.base import check_not_negative, check_sizes, tuned
+from merlin.nets.cnn import Net
+from merlin.nets.td import act, sparse_reward, td_target, value
+from merlin.policies.goal import DeterministicPolicy, transitions
 from merlin.types import Batch, Metrics, Spec
-from merlin.values import act, sparse_reward, td_target, value
-from merlin.vision import Net
 
 
+@final
 @dataclass(frozen=True)
-class ActionableModels:
+class ActionableModels(CriticLearner):
     """Conservative goal-conditioned Q-learning with chained goals."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {"gofar-release": {"released_chaining": True}}
@@ -67,33 +66,27 @@ class ActionableModels:
     batch_size: int = 512
 
     def __post_init__(self) -> None:
-        check_values(self)
-        _ = self.relabel
-        if not (self.conservatism >= 0 and 0 <= self.chained <= 1):
-            raise MerlinError("conservatism, chained: the former is from 0 up, the latter a share.")
-        if self.candidates < 1:
-            raise MerlinError(f"candidates: {self.candidates} is below 1.")
-
-    @property
-    def horizon(self) -> None:
-        return None
-
-    @property
-    def relabel(self) -> Relabel:
-        return Relabel(hindsight_ratio=self.hindsight_ratio, uniform_time=True)
+        super().__post_init__()
+        check_sizes(self, "candidates")
+        check_not_negative(self, "conservatism")
+        if not 0 <= self.chained <= 1:
+            raise MerlinError(f"chained: {self.chained} is not a share from 0 to 1.")
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> ActorCritic:
-        return init_actor_critic(self, self._optimiser, spec, key)
+        return init_actor_critic(self, spec, key)
 
     def update(
         self, state: ActorCritic, batch: Batch, key: PRNGKeyArray
     ) -> tuple[ActorCritic, Metrics]:
-        goal, chained = chain(batch.goal, self.chained)
-        shown, _ = chain(batch.goal_observation, self.chained)
-        before, batch = batch, batch._replace(goal=goal, goal_observation=shown)
-        x, next_x = transitions(state.policy, batch, before if self.released_chaining else batch)
+        before = batch.only
+        goal, chained = chain(before.goal, self.chained)
+        shown, _ = chain(before.observation, self.chained)
+        goals = before._replace(goal=goal, observation=shown)
+        x, next_x = transitions(state.policy, batch, goals)
+        if self.released_chaining:
+            _, next_x = transitions(state.policy, batch, before)
         action = state.policy.in_units(batch.action)
-        reward = sparse_reward(batch.next_achieved_goal, batch.goal, state.tolerance)
+        reward = sparse_reward(batch.next_achieved_goal, goal, state.tolerance)
         next_value = state.next_value(next_x)
         # To draw 10 candidates for every row would cost as much as all the rest of an update. The
         # term is a mean over rows, so every twentieth row estimates it without bias.
@@ -117,15 +110,11 @@ class ActionableModels:
 
         critic_gradient, metrics = jax.grad(critic_loss, has_aux=True)(state.critic)
         loss, gradient = jax.value_and_grad(policy_loss)(state.policy.net)
-        after = step(state, self._optimiser, gradient, critic_gradient, self.target_keep)
+        after = step(self, state, gradient, critic_gradient)
         return after, {"policy_loss": loss, **metrics}
 
     def policy(self, state: ActorCritic) -> DeterministicPolicy:
         return state.policy
-
-    @property
-    def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
 
 
 def chain(

@@ -1,99 +1,145 @@
-"""The interface that every method implements, and the registry of methods by name."""
+"""What every method is: the base class of learners, and what they check their settings with."""
 
+import abc
 import dataclasses
-import difflib
 import math
-import types
-import typing
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+import equinox as eqx
+import optax
+from jaxtyping import PRNGKeyArray
 
-from merlin.data.relabel import Relabel
+from merlin.data import Dataset
+from merlin.data.goals import Sampling
 from merlin.errors import MerlinError
+from merlin.policies.base import Policy
 from merlin.types import Batch, Metrics, Spec, State
 
 
-@runtime_checkable
-class Policy(Protocol):
-    """A pytree that acts: unbatched, callers vmap.
-
-    `horizon` is the number of steps within which the goal should be reached, None for the one
-    the policy was made with. `key` is needed only when its temperature is not zero.
-    """
-
-    def __call__(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
-    ) -> Float[Array, " action"]: ...
-
-
-@runtime_checkable
-class PolicyWithMemory(Policy, Protocol):
-    """A policy that acts on what it saw before in the same episode.
-
-    `begin` is the memory before an episode, a pytree of arrays; `step` acts and gives the memory
-    for the next step. Called as a plain policy, it acts as in the first step.
-    """
-
-    def begin(self) -> Any: ...
-
-    def step(
-        self,
-        memory: Any,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
-    ) -> tuple[Float[Array, " action"], Any]: ...
-
-
-def require_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
-    """For policies that cannot act without randomness."""
-    if key is None:
-        raise ValueError("a diffusion policy starts from noise: give it a key")
-    return key
-
-
-@runtime_checkable
-class Learner(Protocol):
+class Learner(abc.ABC):
     """A method: a frozen dataclass whose fields are its hyperparameters.
 
-    One whose `sees_images` is False is given latents where the data has images.
+    Classes are abstract or final: a method implements what is abstract here and inherits from no
+    other method.
     """
 
-    def __hash__(self) -> int: ...
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Values of fields by the name of a preset."""
+    by_dataset: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Published values of fields that are `tuned`, by a word in the name of an OGBench dataset."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that nothing can be learned with; methods add what is their own."""
+        check_sizes(self, "batch_size")
+        check_positive(self, "learning_rate")
+        if self.horizon is not None and self.horizon < 1:
+            raise MerlinError(
+                f"horizon: {self.horizon} is below 1; give a number of steps, or none."
+            )
+        _ = self.sampling
 
     @property
+    @abc.abstractmethod
     def batch_size(self) -> int: ...
+
+    @property
+    @abc.abstractmethod
+    def learning_rate(self) -> float: ...
+
+    @property
+    @abc.abstractmethod
+    def sampling(self) -> Sampling:
+        """Which transitions and which goals it learns from."""
 
     @property
     def horizon(self) -> int | None:
         """What the policy is told as horizon when it acts; None if it is not told any."""
-        ...
+        return None
+
+    def long_values(self, states: int) -> Mapping[str, Any]:
+        """Values of `tuned` fields that episodes of so many states call for."""
+        return {}
 
     @property
-    def relabel(self) -> Relabel:
-        """What goals it wants sampled."""
-        ...
+    def sees_images(self) -> bool:
+        """Whether it takes images as observations; if not, it is given latents in their place."""
+        return True
 
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)
+
+    def check(self, data: Dataset) -> None:
+        """Refuse data that the method cannot learn from, before anything is written."""
+        return None
+
+    def survey(self, data: Dataset, spec: Spec) -> Spec:
+        """Add to the description of the data what the method needs beside it."""
+        return spec
+
+    @abc.abstractmethod
     def init(self, key: PRNGKeyArray, spec: Spec) -> State:
         """Everything that training changes or needs, as one pytree of arrays."""
-        ...
 
+    @abc.abstractmethod
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         """One gradient step, pure: same arguments, same result."""
-        ...
 
+    @abc.abstractmethod
     def policy(self, state: State) -> Policy: ...
 
 
-LEARNERS: dict[str, type] = {}
-"""Method classes by the name that the command line knows them by."""
+def check_sizes(learner: Learner, *names: str) -> None:
+    """Refuse fields that are no whole numbers from 1 up, or tuples without any."""
+    for name in names:
+        value = vars(learner)[name]
+        if min(value if isinstance(value, tuple) else (value,), default=0) < 1:
+            raise MerlinError(f"{name}: {value} is not a size; sizes start at 1.")
+
+
+def check_positive(learner: Learner, *names: str) -> None:
+    """Refuse fields that are no number above 0."""
+    _refuse(learner, names, lambda value: 0 < value < math.inf, "is not a positive number")
+
+
+def check_not_negative(learner: Learner, *names: str) -> None:
+    """Refuse fields that are no number from 0 up."""
+    _refuse(learner, names, lambda value: 0 <= value < math.inf, "is not a number from 0 up")
+
+
+def check_below_one(learner: Learner, *names: str) -> None:
+    """Refuse fields that are no share from 0 to below 1."""
+    _refuse(learner, names, lambda value: 0 <= value < 1, "is not from 0 to below 1")
+
+
+def _refuse(
+    learner: Learner, names: Sequence[str], fits: Callable[[float], bool], what: str
+) -> None:
+    for name in names:
+        value = vars(learner)[name]
+        if not fits(value):
+            raise MerlinError(f"{name}: {value} {what}.")
+
+
+def check_discount(discount: float) -> None:
+    """Refuse a discount with which nothing, or everything for ever, counts."""
+    if not 0 < discount < 1:
+        raise MerlinError(f"discount: {discount} is not between 0 and 1.")
+
+
+class Cloning(eqx.Module):
+    """The state of methods that only clone: the policy and its optimiser."""
+
+    policy: Any
+    optimiser: optax.OptState
+
+
+def within(spec: Spec, max_horizon: int | None) -> Spec:
+    """What a learner knows of data of which it uses no longer horizon."""
+    if max_horizon is None:
+        return spec
+    return spec._replace(max_horizon=min(spec.max_horizon, max_horizon))
 
 
 def tuned(default: Any) -> Any:
@@ -101,127 +147,12 @@ def tuned(default: Any) -> Any:
     return dataclasses.field(default=default, metadata={"tuned": True})
 
 
-@runtime_checkable
-class Sized(Protocol):
-    """The hyperparameters that every method has."""
-
-    @property
-    def batch_size(self) -> int: ...
-
-    @property
-    def hidden(self) -> tuple[int, ...]: ...
-
-    @property
-    def learning_rate(self) -> float: ...
-
-
-def check_settings(learner: Sized) -> None:
-    """Refuse sizes and rates that nothing can be learned with."""
-    if learner.batch_size < 1 or not learner.hidden or min(learner.hidden) < 1:
-        raise MerlinError("batch_size, hidden: sizes start at 1.")
-    check_positive(learner, "learning_rate")
-
-
-def check_positive(learner: object, *names: str) -> None:
-    """Refuse fields that are no number above 0."""
-    for name in names:
-        value = getattr(learner, name)
-        if not (math.isfinite(value) and value > 0):
-            raise MerlinError(f"{name}: {value} is not a positive number.")
-
-
-def check_not_negative(learner: object, *names: str) -> None:
-    """Refuse fields that are no number from 0 up."""
-    for name in names:
-        value = getattr(learner, name)
-        if not (math.isfinite(value) and value >= 0):
-            raise MerlinError(f"{name}: {value} is not a number from 0 up.")
-
-
-def check_below_one(learner: object, *names: str) -> None:
-    """Refuse fields that are no share from 0 to below 1."""
-    for name in names:
-        if not 0 <= getattr(learner, name) < 1:
-            raise MerlinError(f"{name}: {getattr(learner, name)} is not from 0 to below 1.")
-
-
-def check_horizon(horizon: int | None) -> None:
-    """Refuse a horizon that is no number of steps."""
-    if horizon is not None and horizon < 1:
-        raise MerlinError(f"horizon: {horizon} is below 1; give a number of steps, or none.")
-
-
-def configure(
-    name: str,
-    settings: Mapping[str, str] | None = None,
-    tuned_values: Mapping[str, Any] | None = None,
-    preset: str | None = None,
-) -> Learner:
-    """Build the method `name` from text settings, over a preset, over tuned values, over defaults.
-
-    A preset is a named set of values in the class variable `presets` of the method.
-    """
-    if name not in LEARNERS:
-        raise MerlinError(f"--algo: no method is called {name!r}; {instead(name, LEARNERS)}.")
-    return build(name, LEARNERS[name], settings or {}, tuned_values or {}, preset)
-
-
-def build(
-    name: str,
-    kind: type,
-    settings: Mapping[str, str],
-    tuned_values: Mapping[str, Any],
-    preset: str | None,
-) -> Any:
-    """An instance of a dataclass of hyperparameters; `name` is what errors call it."""
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    hints = typing.get_type_hints(kind)
-    values = {
-        key: value
-        for key, value in tuned_values.items()
-        if key in fields and fields[key].metadata.get("tuned")
-    }
-    if preset is not None:
-        presets: Mapping[str, Mapping[str, Any]] = getattr(kind, "presets", {})
-        if preset not in presets:
-            known = instead(preset, presets) if presets else f"{name} has none"
-            raise MerlinError(f"--preset: {name} has no preset {preset!r}; {known}.")
-        values |= presets[preset]
-    for key, text in settings.items():
-        if key not in fields:
-            raise MerlinError(f"--set: {name} has no field {key!r}; {instead(key, fields)}.")
-        values[key] = _parse(text, hints[key], f"--set {key}={text}")
-    return kind(**values)
-
-
-def instead(name: str, known: Mapping[str, Any]) -> str:
-    """What to try for a name that is not known."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
-
-
-def _parse(text: str, kind: Any, where: str) -> Any:
-    """Read `text` as a value of the annotated type of a field."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        if type(None) in arguments and text.lower() == "none":
-            return None
-        for option in arguments:
-            if option is not type(None):
-                try:
-                    return _parse(text, option, where)
-                except MerlinError:
-                    continue
-        names = ", ".join("none" if a is type(None) else a.__name__ for a in arguments)
-        raise MerlinError(f"{where}: is none of {names}.")
-    if origin is tuple:
-        return tuple(_parse(part, arguments[0], where) for part in text.split(","))
-    if kind is bool:
-        if text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        raise MerlinError(f"{where}: write true or false.")
-    try:
-        return kind(text)
-    except ValueError:
-        example = {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
-        raise MerlinError(f"{where}: {text!r} is not {example}.") from None
+def known_tolerance(own: float | None, spec: Spec) -> float:
+    """How near to a goal counts as reached: as the learner was set, or as the task says."""
+    tolerance = spec.tolerance if own is None else own
+    if tolerance is None:
+        raise MerlinError(
+            "tolerance: it is not known how near to a goal counts as reached; name the task, or "
+            "set a distance, as in tolerance=0.05."
+        )
+    return tolerance

@@ -12,13 +12,13 @@ each time going past the conditional answer, away from the unconditional one:
     D = D(. | s) + guidance (D(. | s, g) - D(. | s)).
 
 The network is an MLP that sees the present state, or a small transformer that sees the last few
-states and actions. Both are preconditioned (see `merlin.diffusion`); an exponential moving average
+states and actions. Both are preconditioned (see `nets.diffusion`); an exponential moving average
 of the weights acts.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
@@ -26,8 +26,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int32, PRNGKeyArray
 
-from merlin.data.relabel import Relabel
-from merlin.diffusion import (
+from merlin.data.goals import Sampling, hindsight
+from merlin.errors import MerlinError
+from merlin.learners.base import (
+    Learner,
+    check_below_one,
+    check_not_negative,
+    check_sizes,
+    tuned,
+)
+from merlin.nets.diffusion import (
     ddim_sigmas,
     denoising_loss,
     exponential_sigmas,
@@ -35,17 +43,10 @@ from merlin.diffusion import (
     log_logistic_sigma,
     preconditioned,
 )
-from merlin.errors import MerlinError
-from merlin.learners.base import (
-    check_below_one,
-    check_not_negative,
-    check_positive,
-    require_key,
-    tuned,
-)
-from merlin.nets import MLP, ActionRange, Linear, Normaliser, mish, polyak
-from merlin.transformer import Transformer, normal_linear
-from merlin.types import Batch, Metrics, Spec, Window
+from merlin.nets.layers import MLP, Linear, mish, polyak
+from merlin.nets.transformer import Transformer, normal_linear
+from merlin.policies.base import DiffusionPolicy, require_key, vector_inputs
+from merlin.types import Batch, Metrics, Segment, Spec
 
 BACKBONES = ("mlp", "transformer")
 FINAL_RATE = 0.018
@@ -65,7 +66,7 @@ class ScoreMLP(eqx.Module):
         self,
         noisy: Float[Array, " action"],
         sigma: Float[Array, ""],
-        seen: Window,
+        seen: Segment,
         goal: Float[Array, " goal"],
         told: Float[Array, ""],
         key: PRNGKeyArray | None,
@@ -110,7 +111,7 @@ class ScoreTransformer(eqx.Module):
         self,
         noisy: Float[Array, " action"],
         sigma: Float[Array, ""],
-        seen: Window,
+        seen: Segment,
         goal: Float[Array, " goal"],
         told: Float[Array, ""],
         key: PRNGKeyArray | None,
@@ -130,12 +131,9 @@ class ScoreTransformer(eqx.Module):
 ScoreNet = ScoreMLP | ScoreTransformer
 
 
-class BesoPolicy(eqx.Module):
+class BesoPolicy(DiffusionPolicy):
     """Denoises an action; remembers the last `window` steps of an episode between calls."""
 
-    observation_normaliser: Normaliser
-    goal_normaliser: Normaliser
-    actions: ActionRange
     net: ScoreNet
     window: int = eqx.field(static=True)
     sigmas: tuple[float, ...] = eqx.field(static=True)
@@ -143,9 +141,9 @@ class BesoPolicy(eqx.Module):
     guidance: float = eqx.field(static=True)
     temperature: float = eqx.field(static=True, default=1.0)
 
-    def begin(self) -> Window:
+    def begin(self) -> Segment:
         """The memory of an episode that has not begun."""
-        return Window(
+        return Segment(
             observations=jnp.zeros((self.window, len(self.observation_normaliser.mean))),
             actions=jnp.zeros((self.window, len(self.actions.centre))),
             valid=jnp.zeros(self.window, bool),
@@ -153,25 +151,24 @@ class BesoPolicy(eqx.Module):
 
     def step(
         self,
-        memory: Window,
+        memory: Segment,
         observation: ArrayLike,
         goal: ArrayLike,
         horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
-    ) -> tuple[Float[Array, " action"], Window]:
+    ) -> tuple[Float[Array, " action"], Segment]:
         """Act on what was seen before and now, and remember both."""
         key = require_key(key)
-        now = self.observation_normaliser(jnp.asarray(observation))
-        wanted = self.goal_normaliser(jnp.asarray(goal))
+        now, wanted = self.inputs(observation, goal)
         blank = jnp.zeros_like(self.actions.centre)
-        seen = jax.tree.map(_push, memory, Window(now, blank, jnp.array(True)))
+        seen = jax.tree.map(_push, memory, Segment(now, blank, jnp.array(True)))
         denoise = self.denoiser(seen, wanted)
         noise = jax.random.normal(key, blank.shape)
         unit = ddim_sigmas(denoise, jnp.asarray(self.sigmas), noise, temperature=self.temperature)
         unit = jnp.clip(unit, -1.0, 1.0)
         return self.actions.from_unit(unit), seen._replace(actions=seen.actions.at[-1].set(unit))
 
-    def denoiser(self, seen: Window, goal: Float[Array, " goal"]) -> Any:
+    def denoiser(self, seen: Segment, goal: Float[Array, " goal"]) -> Any:
         """Guided towards the goal; both answers come from one call with two rows."""
         told = jnp.array([1.0, 0.0]) if self.guidance != 1.0 else jnp.ones(1)
 
@@ -185,7 +182,7 @@ class BesoPolicy(eqx.Module):
 
         return denoise
 
-    def __call__(
+    def act(
         self,
         observation: ArrayLike,
         goal: ArrayLike,
@@ -209,8 +206,9 @@ class BesoState(eqx.Module):
     step: Int32[Array, ""]
 
 
+@final
 @dataclass(frozen=True)
-class Beso:
+class Beso(Learner):
     """Score-based diffusion of single actions; the defaults are the release's for Kitchen."""
 
     hindsight_ratio: float = tuned(1.0)  # share of goals taken from the episode's own future
@@ -233,8 +231,6 @@ class Beso:
     average_decay: float = 0.999
     batch_size: int = 1024
 
-    sees_images: ClassVar[bool] = False
-
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {
             "backbone": "mlp",
@@ -247,6 +243,7 @@ class Beso:
     }
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.backbone not in BACKBONES:
             raise MerlinError(f"backbone: {self.backbone!r} is not {' or '.join(BACKBONES)}.")
         if self.backbone == "mlp" and self.window != 1:
@@ -254,14 +251,9 @@ class Beso:
                 f"window: the mlp sees one state, not {self.window}; "
                 "set window=1, or backbone=transformer."
             )
-        sizes = (self.window, self.width, self.layers, self.heads, self.sampling_steps)
-        if min(*sizes, self.batch_size, self.decay_updates) < 1:
-            raise MerlinError(
-                "window, width, layers, heads, sampling_steps, batch_size, decay_updates: "
-                "start at 1."
-            )
-        if not self.hidden or min(self.hidden) < 1:
-            raise MerlinError("hidden: sizes start at 1.")
+        check_sizes(
+            self, "window", "width", "layers", "heads", "hidden", "sampling_steps", "decay_updates"
+        )
         if self.width % self.heads:
             raise MerlinError(f"heads: {self.heads} do not divide a width of {self.width} equally.")
         if not 0 < self.sigma_min < self.sigma_max < math.inf or not self.sigma_data > 0:
@@ -274,22 +266,22 @@ class Beso:
                 "guidance: needs the answer without a goal, which goal_dropout=0 never trains; "
                 "set guidance=1."
             )
-        check_positive(self, "learning_rate")
         check_not_negative(self, "weight_decay")
-        _ = self.relabel
 
     @property
-    def horizon(self) -> None:
-        """It is told none."""
-        return None
+    def sees_images(self) -> bool:
+        return False
 
     @property
-    def relabel(self) -> Relabel:
-        return Relabel(hindsight_ratio=self.hindsight_ratio, behind=self.window)
+    def sampling(self) -> Sampling:
+        return hindsight(self.hindsight_ratio, "pairs", behind=self.window)
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        return optax.adamw(self.learning_rate, weight_decay=self.weight_decay)
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> BesoState:
-        if spec.has_images:
-            raise MerlinError("observations: are images; beso learns from their latents.")
+        known = vector_inputs(spec, "beso")
         net: ScoreNet
         if self.backbone == "mlp":
             net = ScoreMLP(spec, self.hidden, key=key)
@@ -298,22 +290,20 @@ class Beso:
             net = ScoreTransformer(spec, *sizes, self.attention_dropout, key=key)
         sigmas = exponential_sigmas(self.sampling_steps, self.sigma_min, self.sigma_max)
         policy = BesoPolicy(
-            observation_normaliser=Normaliser(spec.observation_moments),
-            goal_normaliser=Normaliser(spec.goal_moments),
-            actions=ActionRange(spec.action_low, spec.action_high),
+            **known,
             net=net,
             window=self.window,
             sigmas=tuple(map(float, sigmas)),
             sigma_data=self.sigma_data,
             guidance=self.guidance,
         )
-        return BesoState(net, policy, self._optimiser.init(net), jnp.int32(0))
+        return BesoState(net, policy, self.optimiser.init(net), jnp.int32(0))
 
     def update(
         self, state: BesoState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[BesoState, Metrics]:
         loss, gradient = jax.value_and_grad(self.loss)(state.net, state.policy, batch, key)
-        changes, optimiser = self._optimiser.update(gradient, state.optimiser, state.net)
+        changes, optimiser = self.optimiser.update(gradient, state.optimiser, state.net)
         step = state.step.astype(jnp.float32)
         rate = jnp.float32(FINAL_RATE) ** jnp.minimum(step / self.decay_updates, 1.0)
         net = optax.apply_updates(state.net, jax.tree.map(lambda change: rate * change, changes))
@@ -332,7 +322,7 @@ class Beso:
         assert batch.behind is not None
         noise_key, choice_key, net_key = jax.random.split(key, 3)
         window = batch.behind
-        seen = Window(
+        seen = Segment(
             jax.vmap(jax.vmap(policy.observation_normaliser))(window.observations),
             policy.actions.to_unit(window.actions),
             window.valid,
@@ -351,7 +341,7 @@ class Beso:
         goal = jax.vmap(policy.goal_normaliser)(batch.goal)
 
         def one(
-            seen: Window, goal: Array, told: Array, sigma: Array, noise: Array, key: PRNGKeyArray
+            seen: Segment, goal: Array, told: Array, sigma: Array, noise: Array, key: PRNGKeyArray
         ) -> Float[Array, ""]:
             # Earlier actions stay clean, in training as in acting; the last one is denoised.
             inner = lambda scaled, sigma: net(scaled, sigma, seen, goal, told, key)  # noqa: E731
@@ -359,7 +349,3 @@ class Beso:
 
         keys = jax.random.split(net_key, rows)
         return jnp.mean(jax.vmap(one)(seen, goal, told, sigma, noise, keys))
-
-    @property
-    def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adamw(self.learning_rate, weight_decay=self.weight_decay)

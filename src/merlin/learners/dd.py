@@ -18,7 +18,7 @@ need a whole state where only a goal is known, and a time to reach it.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
@@ -26,8 +26,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int32, PRNGKeyArray
 
-from merlin.data.relabel import Relabel
-from merlin.diffusion import (
+from merlin.data.goals import Sampling, hindsight
+from merlin.errors import MerlinError
+from merlin.learners.base import (
+    Learner,
+    check_below_one,
+    check_not_negative,
+    check_sizes,
+    tuned,
+)
+from merlin.nets.diffusion import (
     Chain,
     cosine_betas,
     ddim,
@@ -36,28 +44,17 @@ from merlin.diffusion import (
     make_chain,
     noise_prediction_loss,
 )
-from merlin.errors import MerlinError
-from merlin.learners.base import (
-    check_below_one,
-    check_not_negative,
-    check_positive,
-    require_key,
-    tuned,
-)
-from merlin.nets import (
+from merlin.nets.layers import (
     MLP,
-    ActionRange,
-    Normaliser,
+    descend,
     horizon_embedding,
     late_average,
     mish,
     randomise,
 )
+from merlin.nets.unet import UNet
+from merlin.policies.base import DiffusionPolicy, require_key, vector_inputs
 from merlin.types import Batch, Metrics, Spec
-from merlin.unet import UNet
-
-LIMIT = 5.0
-"""Clean states are within this many deviations; the normaliser clips there."""
 
 
 class Planner(eqx.Module):
@@ -109,28 +106,24 @@ class Model(eqx.Module):
         return self.inverse(jnp.concatenate([now, following]))
 
 
-class DDPolicy(eqx.Module):
+class DDPolicy(DiffusionPolicy):
     """Plans anew at every step."""
 
-    observation_normaliser: Normaliser
-    goal_normaliser: Normaliser
-    actions: ActionRange
     model: Model
     window: int = eqx.field(static=True)
     diffusion_steps: int = eqx.field(static=True)
     sampling_steps: int = eqx.field(static=True)
     guidance: float = eqx.field(static=True)
-    temperature: float = eqx.field(static=True)
+    temperature: float = eqx.field(static=True, default=0.5)
 
-    def __call__(
+    def act(
         self,
         observation: ArrayLike,
         goal: ArrayLike,
         horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]:
-        state = self.observation_normaliser(jnp.asarray(observation))
-        plan = self.plan(state, self.goal_normaliser(jnp.asarray(goal)), require_key(key))
+        plan = self.plan(*self.inputs(observation, goal), require_key(key))
         return self.actions.from_unit(self.model.action(plan[0], plan[1]))
 
     def plan(
@@ -148,11 +141,10 @@ class DDPolicy(eqx.Module):
 
         chain = make_chain(cosine_betas(self.diffusion_steps))
         shape = (self.window, len(state))
-        impose = lambda x: x.at[0].set(state)  # noqa: E731
         options: dict[str, Any] = {
             "temperature": self.temperature,
-            "limit": LIMIT,
-            "impose": impose,
+            "limit": self.observation_normaliser.limit,
+            "impose": lambda x: x.at[0].set(state),
         }
         if self.sampling_steps == self.diffusion_steps:
             return ddpm(predict, chain, jax.random.normal(key, (chain.steps, *shape)), **options)
@@ -169,14 +161,14 @@ class DDState(eqx.Module):
     step: Int32[Array, ""]
 
 
+@final
 @dataclass(frozen=True)
-class DecisionDiffuser:
+class DecisionDiffuser(Learner):
     """Diffusion of state sequences; the defaults are the release's for locomotion."""
 
     hindsight_ratio: float = tuned(1.0)  # share of goals taken from the episode's own future
-    window: int = (
-        50  # states of a plan, the present one included; the release's 100 is two episodes
-    )
+    # States of a plan, the present one included; the release's 100 is two episodes.
+    window: int = 50
     diffusion_steps: int = 200
     sampling_steps: int = 200  # fewer than diffusion_steps: DDIM
     channels: int = 128  # of the U-Net's first level
@@ -190,8 +182,6 @@ class DecisionDiffuser:
     average_every: int = 10
     average_start: int = 2000  # until then the average is a copy
     batch_size: int = 64  # the release sums the gradients of two batches of 32
-
-    sees_images: ClassVar[bool] = False
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {
@@ -207,6 +197,7 @@ class DecisionDiffuser:
     }
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.window < 2:
             raise MerlinError(f"window: a plan has 2 states or more, not {self.window}.")
         if not 1 <= self.sampling_steps <= self.diffusion_steps:
@@ -219,37 +210,29 @@ class DecisionDiffuser:
                 f"channels: {self.channels} is not a multiple of 8, the number of groups that are "
                 "normalised together."
             )
-        for name in ("multipliers", "inverse_hidden"):
-            if not getattr(self, name) or min(getattr(self, name)) < 1:
-                raise MerlinError(f"{name}: sizes start at 1.")
-        if min(self.batch_size, self.average_every) < 1 or self.average_start < 0:
-            raise MerlinError("batch_size, average_every, average_start: start at 1, 1 and 0.")
+        check_sizes(self, "multipliers", "inverse_hidden", "average_every")
         check_below_one(self, "condition_dropout", "average_decay")
         if self.guidance != 1.0 and self.condition_dropout == 0.0:
             raise MerlinError(
                 "guidance: needs the answer without a goal, which condition_dropout=0 never "
                 "trains; set guidance=1."
             )
-        check_not_negative(self, "temperature")
-        check_positive(self, "learning_rate")
-        _ = self.relabel
+        check_not_negative(self, "temperature", "average_start")
 
     @property
-    def horizon(self) -> None:
-        """It is told none."""
-        return None
+    def sees_images(self) -> bool:
+        return False
 
     @property
-    def relabel(self) -> Relabel:
-        return Relabel(hindsight_ratio=self.hindsight_ratio, uniform_time=True, ahead=self.window)
+    def sampling(self) -> Sampling:
+        return hindsight(self.hindsight_ratio, "episodes", ahead=self.window)
 
     @property
     def chain(self) -> Chain:
         return make_chain(cosine_betas(self.diffusion_steps))
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> DDState:
-        if spec.has_images:
-            raise MerlinError("observations: are images; dd learns from their latents.")
+        known = vector_inputs(spec, "dd")
         planner_key, inverse_key = jax.random.split(key)
         (states,) = spec.observation_shape
         model = Model(
@@ -259,9 +242,7 @@ class DecisionDiffuser:
             inverse=MLP(2 * states, self.inverse_hidden, spec.action_dim, key=inverse_key),
         )
         policy = DDPolicy(
-            observation_normaliser=Normaliser(spec.observation_moments),
-            goal_normaliser=Normaliser(spec.goal_moments),
-            actions=ActionRange(spec.action_low, spec.action_high),
+            **known,
             model=model,
             window=self.window,
             diffusion_steps=self.diffusion_steps,
@@ -269,14 +250,14 @@ class DecisionDiffuser:
             guidance=self.guidance,
             temperature=self.temperature,
         )
-        return DDState(model, policy, self._optimiser.init(model), jnp.int32(0))
+        return DDState(model, policy, self.optimiser.init(model), jnp.int32(0))
 
     def update(self, state: DDState, batch: Batch, key: PRNGKeyArray) -> tuple[DDState, Metrics]:
         (_, parts), gradient = jax.value_and_grad(self.loss, has_aux=True)(
             state.model, state.policy, batch, key
         )
-        changes, optimiser = self._optimiser.update(gradient, state.optimiser)
-        model, step = optax.apply_updates(state.model, changes), state.step + 1
+        model, optimiser = descend(self.optimiser, state.model, gradient, state.optimiser)
+        step = state.step + 1
         average = late_average(
             state.policy.model,
             model,
@@ -335,7 +316,3 @@ class DecisionDiffuser:
         seen = valid[:, 1:].astype(jnp.float32)
         error = jnp.mean((found - unit[:, :-1]) ** 2, axis=2)
         return jnp.sum(seen * error) / jnp.sum(seen)
-
-    @property
-    def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)

@@ -13,31 +13,24 @@ told the former: Merlin without its variance.
 """
 
 from dataclasses import dataclass
+from typing import final
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from merlin.data.relabel import Relabel
-from merlin.learners.base import check_horizon, check_settings, tuned
-from merlin.learners.policies import DeterministicPolicy, make_policy, squared_error, with_net
-from merlin.nets import descend
+from merlin.data.goals import Sampling, hindsight
+from merlin.learners.base import Cloning, Learner, check_sizes, tuned
+from merlin.nets.cnn import Net
+from merlin.nets.layers import descend
+from merlin.nets.td import act
+from merlin.policies.goal import DeterministicPolicy, make_policy, squared_error, with_net
 from merlin.types import Batch, Metrics, Spec
-from merlin.values import act
-from merlin.vision import Net
 
 
-class GCSLState(eqx.Module):
-    """The policy and its optimiser."""
-
-    policy: DeterministicPolicy
-    optimiser: optax.OptState
-
-
+@final
 @dataclass(frozen=True)
-class GCSL:
+class GCSL(Learner):
     """Goal-conditioned supervised learning."""
 
     hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
@@ -47,42 +40,30 @@ class GCSL:
     batch_size: int = 512
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        check_horizon(self.horizon)
-        _ = self.relabel
+        super().__post_init__()
+        check_sizes(self, "hidden")
 
     @property
-    def relabel(self) -> Relabel:
-        return Relabel(hindsight_ratio=self.hindsight_ratio, uniform_time=True)
+    def sampling(self) -> Sampling:
+        return hindsight(self.hindsight_ratio, "episodes")
 
-    def init(self, key: PRNGKeyArray, spec: Spec) -> GCSLState:
+    def init(self, key: PRNGKeyArray, spec: Spec) -> Cloning:
+        outputs = spec.action_dim
         policy = make_policy(
-            DeterministicPolicy,
-            spec,
-            self.hidden,
-            outputs=spec.action_dim,
-            horizon=self.horizon,
-            key=key,
+            DeterministicPolicy, spec, self.hidden, outputs=outputs, horizon=self.horizon, key=key
         )
-        return GCSLState(policy=policy, optimiser=self._optimiser.init(policy.net))
+        return Cloning(policy=policy, optimiser=self.optimiser.init(policy.net))
 
-    def update(
-        self, state: GCSLState, batch: Batch, key: PRNGKeyArray
-    ) -> tuple[GCSLState, Metrics]:
+    def update(self, state: Cloning, batch: Batch, key: PRNGKeyArray) -> tuple[Cloning, Metrics]:
         loss, gradient = jax.value_and_grad(self.loss)(state.policy.net, state.policy, batch)
-        net, optimiser = descend(self._optimiser, state.policy.net, gradient, state.optimiser)
-        return GCSLState(policy=with_net(state.policy, net), optimiser=optimiser), {"loss": loss}
+        net, optimiser = descend(self.optimiser, state.policy.net, gradient, state.optimiser)
+        return Cloning(policy=with_net(state.policy, net), optimiser=optimiser), {"loss": loss}
 
-    def policy(self, state: GCSLState) -> DeterministicPolicy:
+    def policy(self, state: Cloning) -> DeterministicPolicy:
         return state.policy
 
     @staticmethod
     def loss(net: Net, policy: DeterministicPolicy, batch: Batch) -> Float[Array, ""]:
         """Squared error of actions in units of their bounds; only `net` is differentiated."""
-        embedding = policy.embed_all(batch.horizon)
-        x = jax.vmap(policy.inputs)(batch.observation, policy.goal_of(batch), embedding)
+        x = policy.batch_inputs(batch.observation, batch.only)
         return jnp.mean(squared_error(act(net, x), policy.in_units(batch.action)))
-
-    @property
-    def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)

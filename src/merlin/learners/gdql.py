@@ -17,11 +17,10 @@ Rewards are recomputed for the relabelled goal: 1 if the step ends within the to
 0. No state is terminal, as in the tasks, so a value is at most 1 / (1 - discount).
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
@@ -29,34 +28,34 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int32, PRNGKeyArray
 
-from merlin.data.relabel import Relabel
-from merlin.diffusion import (
+from merlin.data.goals import Sampling, hindsight
+from merlin.learners.base import (
+    Learner,
+    check_below_one,
+    check_not_negative,
+    check_positive,
+    check_sizes,
+    known_tolerance,
+    tuned,
+)
+from merlin.nets.diffusion import (
     Chain,
     ddpm,
     make_chain,
     noise_prediction_loss,
     variance_preserving_betas,
 )
-from merlin.errors import MerlinError
-from merlin.learners.base import (
-    check_below_one,
-    check_not_negative,
-    check_positive,
-    require_key,
-    tuned,
-)
-from merlin.nets import (
+from merlin.nets.layers import (
     MLP,
-    ActionRange,
-    Normaliser,
     descend_clipped,
     horizon_embedding,
     late_average,
     mish,
     polyak,
 )
+from merlin.nets.td import sparse_reward
+from merlin.policies.base import DiffusionPolicy, require_key, vector_inputs
 from merlin.types import Batch, Metrics, Spec
-from merlin.values import sparse_reward
 
 TIME_DIM = 16
 
@@ -118,27 +117,20 @@ def draw(
     return jnp.clip(unit, -1.0, 1.0)
 
 
-class GDQLPolicy(eqx.Module):
+class GDQLPolicy(DiffusionPolicy):
     """Draws candidates and picks one by the value that the slow critics give it."""
 
-    observation_normaliser: Normaliser
-    goal_normaliser: Normaliser
-    actions: ActionRange
     net: NoiseNet
     critics: Critics
     steps: int = eqx.field(static=True)
     candidates: int = eqx.field(static=True)
     temperature: float = eqx.field(static=True, default=1.0)
 
-    def inputs(
-        self, observation: Float[Array, " observation"], goal: Float[Array, " goal"]
-    ) -> Float[Array, " inputs"]:
+    def joined(self, observation: ArrayLike, goal: ArrayLike) -> Float[Array, " inputs"]:
         """State and goal as the networks see them."""
-        return jnp.concatenate(
-            [self.observation_normaliser(observation), self.goal_normaliser(goal)]
-        )
+        return jnp.concatenate(self.inputs(observation, goal))
 
-    def __call__(
+    def act(
         self,
         observation: ArrayLike,
         goal: ArrayLike,
@@ -146,7 +138,7 @@ class GDQLPolicy(eqx.Module):
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]:
         choice_key, draw_key = jax.random.split(require_key(key))
-        inputs = self.inputs(jnp.asarray(observation), jnp.asarray(goal))
+        inputs = self.joined(observation, goal)
         chain = make_chain(variance_preserving_betas(self.steps))
         shape = (self.candidates, self.steps, len(self.actions.centre))
         one = lambda noise: draw(self.net, chain, inputs, noise, self.temperature)  # noqa: E731
@@ -164,11 +156,12 @@ class GDQLState(eqx.Module):
     actor_optimiser: optax.OptState
     critic_optimiser: optax.OptState
     step: Int32[Array, ""]
-    tolerance: float | None = eqx.field(static=True)
+    tolerance: float = eqx.field(static=True)
 
 
+@final
 @dataclass(frozen=True)
-class GDQL:
+class GDQL(Learner):
     """Diffusion Q-learning for goals; the defaults are the release's for Gym locomotion."""
 
     hindsight_ratio: float = tuned(1.0)  # share of goals taken from the episode's own future
@@ -186,43 +179,33 @@ class GDQL:
     average_start: int = 1000  # until then the average is a copy
     batch_size: int = 256
 
-    sees_images: ClassVar[bool] = False
-
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {"hidden": (128, 128, 128), "candidates": 10, "learning_rate": 1e-3}
     }
 
     def __post_init__(self) -> None:
-        counts = (self.diffusion_steps, self.candidates, self.average_every, self.batch_size)
-        if min(counts) < 1 or not self.hidden or min(self.hidden) < 1:
-            raise MerlinError(
-                "diffusion_steps, candidates, average_every, batch_size, hidden: start at 1."
-            )
-        if self.average_start < 0:
-            raise MerlinError(f"average_start: {self.average_start} is not a number of updates.")
-        if self.tolerance is not None and not 0 < self.tolerance < math.inf:
-            raise MerlinError(f"tolerance: {self.tolerance} is not a positive distance.")
+        super().__post_init__()
+        check_sizes(self, "diffusion_steps", "candidates", "hidden", "average_every")
+        if self.tolerance is not None:
+            check_positive(self, "tolerance")
         check_below_one(self, "discount", "average_decay", "target_keep")
-        check_positive(self, "learning_rate", "max_gradient_norm")
-        check_not_negative(self, "eta")
-        _ = self.relabel
+        check_positive(self, "max_gradient_norm")
+        check_not_negative(self, "eta", "average_start")
 
     @property
-    def horizon(self) -> None:
-        """It is told none."""
-        return None
+    def sees_images(self) -> bool:
+        return False
 
     @property
-    def relabel(self) -> Relabel:
-        return Relabel(hindsight_ratio=self.hindsight_ratio, uniform_time=True)
+    def sampling(self) -> Sampling:
+        return hindsight(self.hindsight_ratio, "episodes")
 
     @property
     def chain(self) -> Chain:
         return make_chain(variance_preserving_betas(self.diffusion_steps))
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> GDQLState:
-        if spec.has_images:
-            raise MerlinError("observations: are images; g-dql learns from their latents.")
+        known = vector_inputs(spec, "g-dql")
         actor_key, *critic_keys = jax.random.split(key, 3)
         inputs = spec.observation_shape[0] + spec.goal_dim
         net = NoiseNet(inputs, spec.action_dim, self.hidden, key=actor_key)
@@ -231,9 +214,7 @@ class GDQL:
             for k in critic_keys
         )
         policy = GDQLPolicy(
-            observation_normaliser=Normaliser(spec.observation_moments),
-            goal_normaliser=Normaliser(spec.goal_moments),
-            actions=ActionRange(spec.action_low, spec.action_high),
+            **known,
             net=net,
             critics=critics,
             steps=self.diffusion_steps,
@@ -243,10 +224,10 @@ class GDQL:
             policy=policy,
             average=net,
             critics=critics,
-            actor_optimiser=self._optimiser.init(net),
-            critic_optimiser=self._optimiser.init(critics),
+            actor_optimiser=self.optimiser.init(net),
+            critic_optimiser=self.optimiser.init(critics),
             step=jnp.int32(0),
-            tolerance=spec.tolerance if self.tolerance is None else self.tolerance,
+            tolerance=known_tolerance(self.tolerance, spec),
         )
 
     def update(
@@ -259,7 +240,7 @@ class GDQL:
         following, drawing, added = jnp.split(
             noise, [self.diffusion_steps, 2 * self.diffusion_steps], axis=1
         )
-        inputs = jax.vmap(policy.inputs)(batch.observation, batch.goal)
+        inputs = jax.vmap(policy.joined)(batch.observation, batch.goal)
         unit = policy.actions.to_unit(batch.action)
 
         target = self.target(state, batch, following)
@@ -268,14 +249,14 @@ class GDQL:
         )
         limit = self.max_gradient_norm
         critics, critic_optimiser, critic_norm = descend_clipped(
-            self._optimiser, state.critics, gradient, state.critic_optimiser, limit
+            self.optimiser, state.critics, gradient, state.critic_optimiser, limit
         )
 
         (_, parts), gradient = jax.value_and_grad(self.actor_loss, has_aux=True)(
             policy.net, critics, inputs, unit, drawing, added[:, 0], choice_key
         )
         net, actor_optimiser, actor_norm = descend_clipped(
-            self._optimiser, policy.net, gradient, state.actor_optimiser, limit
+            self.optimiser, policy.net, gradient, state.actor_optimiser, limit
         )
 
         step = state.step + 1
@@ -307,13 +288,8 @@ class GDQL:
         self, state: GDQLState, batch: Batch, noise: Float[Array, "batch steps action"]
     ) -> Float[Array, " batch"]:
         """What the critics should say, by the slow ones and the averaged policy."""
-        if state.tolerance is None:
-            raise MerlinError(
-                "tolerance: it is not known how near a goal counts as reached; "
-                "name the task with --task, or give a distance with --set tolerance=0.05."
-            )
         policy = state.policy
-        inputs = jax.vmap(policy.inputs)(batch.next_observation, batch.goal)
+        inputs = jax.vmap(policy.joined)(batch.next_observation, batch.goal)
         following = self._draw(state.average, inputs, noise)
         value = jax.vmap(values, (None, 0, 0))(policy.critics, inputs, following).min(1)
         rewards = 1.0 + sparse_reward(batch.next_achieved_goal, batch.goal, state.tolerance)
@@ -367,7 +343,3 @@ class GDQL:
         noise: Float[Array, "batch steps action"],
     ) -> Float[Array, "batch action"]:
         return jax.vmap(draw, (None, None, 0, 0))(net, self.chain, inputs, noise)
-
-    @property
-    def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)

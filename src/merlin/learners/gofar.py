@@ -20,6 +20,7 @@ as loss, where the paper's formula has the opposite sign.
 """
 
 from dataclasses import dataclass
+from typing import final
 
 import equinox as eqx
 import jax
@@ -27,21 +28,29 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from merlin.data.relabel import Relabel
+from merlin.data.goals import Sampling, hindsight
 from merlin.errors import MerlinError
-from merlin.learners.actor_critic import TARGET_KEEP, check_discount
-from merlin.learners.base import check_settings, tuned
-from merlin.learners.policies import (
+from merlin.learners.actor_critic import TARGET_KEEP
+from merlin.learners.base import (
+    Learner,
+    check_below_one,
+    check_discount,
+    check_not_negative,
+    check_positive,
+    check_sizes,
+    tuned,
+)
+from merlin.nets.cnn import Net, make_net
+from merlin.nets.layers import MLP, descend, polyak
+from merlin.nets.td import act
+from merlin.policies.goal import (
     DeterministicPolicy,
     make_policy,
     squared_error,
     transitions,
     with_net,
 )
-from merlin.nets import MLP, descend, polyak
 from merlin.types import Batch, Metrics, Spec
-from merlin.values import act
-from merlin.vision import Net, make_net
 
 DIVERGENCES = ("chi2", "kl")
 LEAST, SHARE = 64, 8
@@ -61,8 +70,9 @@ class GoFARState(eqx.Module):
     discriminator_optimiser: optax.OptState
 
 
+@final
 @dataclass(frozen=True)
-class GoFAR:
+class GoFAR(Learner):
     """Goal-conditioned f-advantage regression."""
 
     hindsight_ratio: float = 0.0  # GoFAR's point is that it needs no relabelled goals
@@ -77,33 +87,26 @@ class GoFAR:
     batch_size: int = 512
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        check_discount(self.discount, self.target_keep)
-        _ = self.relabel
+        super().__post_init__()
+        check_sizes(self, "hidden")
+        check_discount(self.discount)
+        check_below_one(self, "target_keep")
+        check_not_negative(self, "gradient_penalty")
+        check_positive(self, "max_weight", "discriminator_learning_rate")
         if self.divergence not in DIVERGENCES:
             raise MerlinError(f"divergence: {self.divergence!r} is neither chi2 nor kl.")
-        if not (self.gradient_penalty >= 0 and self.max_weight > 0):
-            raise MerlinError(
-                "gradient_penalty, max_weight: the former is from 0 up, the latter positive."
-            )
-        if not self.discriminator_learning_rate > 0:
-            raise MerlinError(
-                f"discriminator_learning_rate: {self.discriminator_learning_rate} is not positive."
-            )
 
     @property
-    def horizon(self) -> None:
-        return None
+    def sampling(self) -> Sampling:
+        return hindsight(self.hindsight_ratio, "episodes")
 
     @property
-    def relabel(self) -> Relabel:
-        return Relabel(hindsight_ratio=self.hindsight_ratio, uniform_time=True)
+    def discriminator_optimiser(self) -> optax.GradientTransformation:
+        return optax.adam(self.discriminator_learning_rate)
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> GoFARState:
         if spec.goal_image:
-            raise MerlinError(
-                "--goal image: gofar tells goals apart by their numbers; leave the option away."
-            )
+            raise MerlinError("goal image: gofar tells goals apart by their numbers; leave it out.")
         policy_key, value_key, discriminator_key = jax.random.split(key, 3)
         policy = make_policy(
             DeterministicPolicy, spec, self.hidden, outputs=spec.action_dim, key=policy_key
@@ -117,15 +120,15 @@ class GoFAR:
             value=value,
             target_value=value,
             discriminator=discriminator,
-            policy_optimiser=self._optimiser.init(policy.net),
-            value_optimiser=self._optimiser.init(value),
-            discriminator_optimiser=self._discriminator_optimiser.init(discriminator),
+            policy_optimiser=self.optimiser.init(policy.net),
+            value_optimiser=self.optimiser.init(value),
+            discriminator_optimiser=self.discriminator_optimiser.init(discriminator),
         )
 
     def update(
         self, state: GoFARState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[GoFARState, Metrics]:
-        x, next_x = transitions(state.policy, batch)
+        x, next_x = transitions(state.policy, batch, batch.only)
         some = slice(None, None, max(1, min(SHARE, len(batch.goal) // LEAST)))
         first_x = state.policy.state_goal(batch.first_observation[some], batch.goal[some])
         goal = jax.vmap(state.policy.goal_normaliser)(batch.goal)
@@ -155,13 +158,13 @@ class GoFAR:
 
         loss, gradient = jax.value_and_grad(policy_loss)(state.policy.net)
         net, policy_optimiser = descend(
-            self._optimiser, state.policy.net, gradient, state.policy_optimiser
+            self.optimiser, state.policy.net, gradient, state.policy_optimiser
         )
         value, value_optimiser = descend(
-            self._optimiser, state.value, value_gradient, state.value_optimiser
+            self.optimiser, state.value, value_gradient, state.value_optimiser
         )
         discriminator, discriminator_optimiser = descend(
-            self._discriminator_optimiser,
+            self.discriminator_optimiser,
             state.discriminator,
             discriminator_gradient,
             state.discriminator_optimiser,
@@ -185,14 +188,6 @@ class GoFAR:
 
     def policy(self, state: GoFARState) -> DeterministicPolicy:
         return state.policy
-
-    @property
-    def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
-
-    @property
-    def _discriminator_optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.discriminator_learning_rate)
 
 
 def evaluate(net: Net, x: Float[Array, "batch inputs"]) -> Float[Array, " batch"]:

@@ -29,11 +29,28 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from merlin.foresight import LOG_ODDS, bin_width, class_discounts
-from merlin.nets import MLP, clip_by_norm, polyak
+from merlin.nets.layers import MLP, clip_by_norm, polyak
 from merlin.types import Metrics, Spec
+
+MAX_BINS = 64
+"""Horizons are told apart one by one up to here; those of longer episodes in groups."""
+LOG_ODDS = 60.0
+"""The log odds of a class against goals of other episodes are clipped to this.
+
+It is so much that it never matters, and so little that no exponential is too large: there is no
+maximum to be found first.
+"""
+WALK_WEIGHTS = np.array([0.2, 0.8], np.float32)
+"""How much the distances after the first step of a walk and at its end count."""
+JUDGE_CONSTANTS = {
+    "log_odds": LOG_ODDS,
+    "walk_weights": WALK_WEIGHTS.tolist(),
+    "max_bins": MAX_BINS,
+}
+"""What judging takes beside a policy's arrays and settings."""
 
 ERROR_KEEP = 0.99
 """Share of the running error that an update keeps."""
@@ -44,6 +61,11 @@ STILL = 0.02
 
 What hardly moves, a target within an episode for one, would otherwise be all that the model learns.
 """
+
+
+def bin_horizons(bins: int, width: int) -> Float[np.ndarray, " bins"]:
+    """The horizon in the middle of each class of the temporal distance."""
+    return np.arange(bins, dtype=np.float32) * width + (width + 1) / 2
 
 
 class Judge(eqx.Module):
@@ -65,7 +87,7 @@ class Judge(eqx.Module):
         key: PRNGKeyArray,
     ):
         states, goals = spec.observation_shape[0], spec.goal_dim
-        self.width = bin_width(spec.max_horizon)
+        self.width = math.ceil(spec.max_horizon / MAX_BINS)
         bins = math.ceil(spec.max_horizon / self.width)
         distance_key, model_key = jax.random.split(key)
         guide_key = jax.random.fold_in(key, 2)
@@ -96,8 +118,14 @@ class Judge(eqx.Module):
         """The temporal distance as one number, up to one that depends on the goal alone."""
         scores = self.distance(state_goal)
         odds = jnp.exp(jnp.clip(scores[:-1] - scores[-1], -LOG_ODDS, LOG_ODDS))
-        visits = jnp.dot(odds, class_discounts(self.bins, self.width, discount))
+        discounts = (discount ** bin_horizons(self.bins, self.width)).astype(np.float32)
+        visits = jnp.dot(odds, discounts)
         return jnp.log(visits) / math.log(discount)
+
+    def expected_steps(self, state_goal: Float[Array, " inputs"]) -> Float[Array, ""]:
+        """The mean of the steps to a goal, given that it is reached in the same episode."""
+        weights = jax.nn.softmax(self.distance(state_goal)[:-1])
+        return jnp.dot(weights, bin_horizons(self.bins, self.width))
 
     def next_state(
         self, state: Float[Array, " state"], unit: Float[Array, " action"]

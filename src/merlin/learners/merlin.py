@@ -12,21 +12,21 @@ taken there, as a Gaussian. Training is maximum likelihood on relabelled data:
 Acting is one network call per step with a constant horizon. There is no value function.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from merlin.data.relabel import Relabel
-from merlin.errors import MerlinError
-from merlin.learners.base import check_horizon, check_settings, tuned
-from merlin.learners.policies import GoalPolicy, make_policy, with_net
-from merlin.nets import descend_clipped, gaussian_log_prob
+from merlin.data.goals import Sampling, hindsight
+from merlin.learners.base import Cloning, Learner, check_positive, check_sizes, tuned, within
+from merlin.nets.cnn import Net
+from merlin.nets.layers import descend_clipped, gaussian_log_prob
+from merlin.policies.goal import MIN_STD, GoalPolicy, make_policy, with_net
 from merlin.types import Batch, Metrics, Spec
-from merlin.vision import Net
 
 
 class GaussianPolicy(GoalPolicy):
@@ -41,19 +41,16 @@ class GaussianPolicy(GoalPolicy):
         horizon: ArrayLike | None = None,
     ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
         """Mean and standard deviation of the action."""
-        return self.distribution_of(observation, goal, self.embed(horizon))
+        return self.gaussian(self.inputs(observation, goal, self.embed(horizon)))
 
-    def distribution_of(
-        self,
-        observation: Array,
-        goal: Array,
-        embedding: Float[Array, " embedding"],
+    def gaussian(
+        self, x: Float[Array, " inputs"]
     ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
-        """The same for a horizon that is embedded already."""
-        mean, std = jnp.split(self.net(self.inputs(observation, goal, embedding)), 2)
-        return self.within_bounds(mean), jax.nn.softplus(std) + 1e-5
+        """The same, for what the network is given."""
+        mean, std = jnp.split(self.net(x), 2)
+        return self.within_bounds(mean), jax.nn.softplus(std) + MIN_STD
 
-    def __call__(
+    def act(
         self,
         observation: ArrayLike,
         goal: ArrayLike,
@@ -63,70 +60,68 @@ class GaussianPolicy(GoalPolicy):
         mean, std = self.distribution(jnp.asarray(observation), jnp.asarray(goal), horizon)
         return self.with_noise(mean, std, self.temperature, key)
 
+    def log_prob(
+        self,
+        observation: ArrayLike,
+        goal: ArrayLike,
+        action: ArrayLike,
+        horizon: ArrayLike | None = None,
+    ) -> Float[Array, ""]:
+        mean, std = self.distribution(jnp.asarray(observation), jnp.asarray(goal), horizon)
+        return gaussian_log_prob(jnp.asarray(action), mean, std)
 
-class MerlinState(eqx.Module):
-    """The policy and its optimiser."""
 
-    policy: GaussianPolicy
-    optimiser: optax.OptState
-
-
+@final
 @dataclass(frozen=True)
-class Merlin:
+class Merlin(Learner):
     """Behaviour cloning of reversed diffusion, conditioned on goal and horizon."""
 
     hindsight_ratio: float = tuned(1.0)  # share of goals taken from the episode's own future
     horizon: int | None = tuned(1)  # told when acting; None trains without (the ablation)
+    max_horizon: int | None = 100  # goals are at most so many steps ahead; None: the whole episode
     hidden: tuple[int, ...] = tuned((256, 256, 256))
     learning_rate: float = 5e-4
     max_gradient_norm: float = 1.0
     batch_size: int = 512
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        check_horizon(self.horizon)
-        _ = self.relabel
-        if not self.max_gradient_norm > 0:
-            raise MerlinError(f"max_gradient_norm: {self.max_gradient_norm} is not positive.")
+        if self.max_horizon is not None:
+            check_sizes(self, "max_horizon")
+        super().__post_init__()
+        check_sizes(self, "hidden")
+        check_positive(self, "max_gradient_norm")
+
+    def long_values(self, states: int) -> Mapping[str, Any]:
+        """Where goals are far, one step is no horizon that any was reached within."""
+        if self.max_horizon is None or states - 1 <= self.max_horizon:
+            return {}
+        return {"horizon": max(1, self.max_horizon // 4)}
 
     @property
-    def relabel(self) -> Relabel:
-        return Relabel(hindsight_ratio=self.hindsight_ratio)
+    def sampling(self) -> Sampling:
+        return hindsight(self.hindsight_ratio, "pairs", limit=self.max_horizon)
 
-    def init(self, key: PRNGKeyArray, spec: Spec) -> MerlinState:
+    def init(self, key: PRNGKeyArray, spec: Spec) -> Cloning:
+        outputs, spec = 2 * spec.action_dim, within(spec, self.max_horizon)
         policy = make_policy(
-            GaussianPolicy,
-            spec,
-            self.hidden,
-            outputs=2 * spec.action_dim,
-            horizon=self.horizon,
-            key=key,
+            GaussianPolicy, spec, self.hidden, outputs=outputs, horizon=self.horizon, key=key
         )
-        return MerlinState(policy=policy, optimiser=self._optimiser.init(policy.net))
+        return Cloning(policy=policy, optimiser=self.optimiser.init(policy.net))
 
-    def update(
-        self, state: MerlinState, batch: Batch, key: PRNGKeyArray
-    ) -> tuple[MerlinState, Metrics]:
+    def update(self, state: Cloning, batch: Batch, key: PRNGKeyArray) -> tuple[Cloning, Metrics]:
         loss, gradient = jax.value_and_grad(self.loss)(state.policy.net, state.policy, batch)
         net, optimiser, norm = descend_clipped(
-            self._optimiser, state.policy.net, gradient, state.optimiser, self.max_gradient_norm
+            self.optimiser, state.policy.net, gradient, state.optimiser, self.max_gradient_norm
         )
         metrics = {"loss": loss, "gradient_norm": norm}
-        return MerlinState(policy=with_net(state.policy, net), optimiser=optimiser), metrics
+        return Cloning(policy=with_net(state.policy, net), optimiser=optimiser), metrics
 
-    def policy(self, state: MerlinState) -> GaussianPolicy:
+    def policy(self, state: Cloning) -> GaussianPolicy:
         return state.policy
 
     @staticmethod
     def loss(net: Net, policy: GaussianPolicy, batch: Batch) -> Float[Array, ""]:
         """Negative log-likelihood of the batch's actions; only `net` is differentiated."""
         policy = with_net(policy, net)
-        embedding = policy.embed_all(batch.horizon)
-        mean, std = jax.vmap(policy.distribution_of)(
-            batch.observation, policy.goal_of(batch), embedding
-        )
+        mean, std = jax.vmap(policy.gaussian)(policy.batch_inputs(batch.observation, batch.only))
         return -jnp.mean(jax.vmap(gaussian_log_prob)(batch.action, mean, std))
-
-    @property
-    def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)

@@ -13,7 +13,7 @@ mixture where components do not overlap: noise gets components of its own, which
 narrow a component counts as is bounded, because clipped actions pile up at the bounds (`NARROW`).
 
 That action is the first proposal. Two others hurry: the action for a horizon of one step, and the
-same twice as far, since whoever is far from the goal should hurry more than any recorded step does.
+same twice as far, since far from the goal a step should be longer than any recorded one.
 The rest are drawn from the mixture, whose components come the more often, the higher their weight
 per volume. Each is judged (see `judge`): a forward model says where it leads, a guide where the
 policy's own steps would lead from there, and a temporal distance how far from the goal both places
@@ -29,9 +29,11 @@ as if it had none.
 With one component and no candidates it is Merlin.
 """
 
-import math
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -39,16 +41,41 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from merlin.data.relabel import Relabel
-from merlin.errors import MerlinError
-from merlin.foresight import HASTE, SOON, WALK_WEIGHTS
-from merlin.learners.base import check_horizon, check_settings
-from merlin.learners.judge import Judge, Pairs, Walks, clip_each, judge_loss, starts, with_error
-from merlin.learners.mixture import Chances, Mixture, chances, densest, draw, log_density
-from merlin.learners.policies import GoalPolicy, make_policy, with_net
-from merlin.nets import descend, descend_clipped, mixture_log_prob
+from merlin.data.goals import Goals, Sampling, Uniform, hindsight
+from merlin.learners.base import (
+    Learner,
+    check_discount,
+    check_not_negative,
+    check_positive,
+    check_sizes,
+    within,
+)
+from merlin.learners.judge import (
+    JUDGE_CONSTANTS,
+    WALK_WEIGHTS,
+    Judge,
+    Pairs,
+    Walks,
+    clip_each,
+    judge_loss,
+    starts,
+    with_error,
+)
+from merlin.nets.cnn import Net
+from merlin.nets.layers import descend, descend_clipped, mixture_log_prob
+from merlin.policies.goal import GOAL_CONSTANTS, MIN_STD, GoalPolicy, make_policy, with_net
+from merlin.policies.mixture import (
+    HASTE,
+    MIXTURE_CONSTANTS,
+    SOON,
+    Chances,
+    Mixture,
+    chances,
+    densest,
+    draw,
+    log_density,
+)
 from merlin.types import Batch, Metrics, Spec
-from merlin.vision import Net
 
 
 class MixturePolicy(GoalPolicy):
@@ -61,6 +88,15 @@ class MixturePolicy(GoalPolicy):
     caution: float = eqx.field(static=True)
     discount: float = eqx.field(static=True)
     temperature: float = eqx.field(static=True, default=0.0)
+
+    @property
+    def own_horizon(self) -> int | None:
+        return self.horizon if self.judge is None else None
+
+    @property
+    def constants(self) -> Mapping[str, Any]:
+        judged = {} if self.judge is None else JUDGE_CONSTANTS
+        return GOAL_CONSTANTS | MIXTURE_CONSTANTS | judged
 
     def distribution(
         self,
@@ -78,9 +114,9 @@ class MixturePolicy(GoalPolicy):
         # A single component needs no weight: its network is Merlin's.
         weights = outputs[2 * size :] if self.components > 1 else jnp.zeros(1)
         means, stds = outputs[: 2 * size].reshape(2, self.components, -1)
-        return weights, jax.vmap(self.within_bounds)(means), jax.nn.softplus(stds) + 1e-5
+        return weights, jax.vmap(self.within_bounds)(means), jax.nn.softplus(stds) + MIN_STD
 
-    def __call__(
+    def act(
         self,
         observation: ArrayLike,
         goal: ArrayLike,
@@ -92,6 +128,23 @@ class MixturePolicy(GoalPolicy):
         observation, goal = jnp.asarray(observation), jnp.asarray(goal)
         action, std = self.choose(observation, goal, horizon, self.chances(luck))
         return self.with_noise(action, std, self.temperature, key)
+
+    def log_prob(
+        self,
+        observation: ArrayLike,
+        goal: ArrayLike,
+        action: ArrayLike,
+        horizon: ArrayLike | None = None,
+    ) -> Float[Array, ""]:
+        mixture = self.distribution(jnp.asarray(observation), jnp.asarray(goal), horizon)
+        return mixture_log_prob(jnp.asarray(action), *mixture)
+
+    def steps_to_goal(self, observation: ArrayLike, goal: ArrayLike) -> Float[Array, ""] | None:
+        if self.judge is None:
+            return None
+        state = self.observation_normaliser(jnp.asarray(observation))
+        wanted = self.goal_normaliser(jnp.asarray(goal))
+        return self.judge.expected_steps(jnp.concatenate([state, wanted]))
 
     def chances(self, key: PRNGKeyArray | None) -> Chances:
         return chances(key, self.candidates, self.components, self.dim)
@@ -110,7 +163,7 @@ class MixturePolicy(GoalPolicy):
     ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
         """The action to take and the deviation of the component that it is from.
 
-        Whoever tells a horizon is listened to: nothing is judged then.
+        With a horizon nothing is judged: the action is the one for that horizon.
         """
         if self.judge is None or horizon is not None:
             return densest(self.distribution(observation, goal, horizon), self.action_scale)
@@ -203,13 +256,15 @@ class PlusState(eqx.Module):
     judge_optimiser: optax.OptState | None
 
 
+@final
 @dataclass(frozen=True)
-class MerlinPlus:
+class MerlinPlus(Learner):
     """Merlin with a mixture of Gaussians and a choice among proposed actions."""
 
     components: int = 5  # Gaussians of the mixture
     hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
     horizon: int = 5  # that the mixture is asked for
+    max_horizon: int | None = 100  # goals are at most so many steps ahead; None: the whole episode
     candidates: int = 7  # proposals beside the first; 0: nothing is judged
     depth: int = 4  # steps that the judge looks ahead
     caution: float = 0.5  # weight of the mixture's density against the judge's word
@@ -224,24 +279,14 @@ class MerlinPlus:
     batch_size: int = 512
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        check_horizon(self.horizon)
-        layers = (self.model_hidden, self.distance_hidden, self.guide_hidden)
-        if min(self.components, self.depth, *map(len, layers), *sum(layers, ())) < 1:
-            raise MerlinError(
-                "components, depth, model_hidden, distance_hidden, guide_hidden: start at 1."
-            )
-        if self.candidates < 0:
-            raise MerlinError(f"candidates: {self.candidates} is not a number from 0 up.")
-        for name in ("caution", "temperature"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise MerlinError(f"{name}: {value} is not a number from 0 up.")
-        if not 0 < self.discount < 1:
-            raise MerlinError(f"discount: {self.discount} is not between 0 and 1.")
-        if not self.max_gradient_norm > 0:
-            raise MerlinError(f"max_gradient_norm: {self.max_gradient_norm} is not positive.")
-        _ = self.relabel
+        if self.max_horizon is not None:
+            check_sizes(self, "max_horizon")
+        super().__post_init__()
+        check_sizes(self, "hidden", "components", "depth")
+        check_sizes(self, "model_hidden", "distance_hidden", "guide_hidden")
+        check_not_negative(self, "candidates", "caution", "temperature")
+        check_positive(self, "max_gradient_norm")
+        check_discount(self.discount)
 
     @property
     def sees_images(self) -> bool:
@@ -249,10 +294,21 @@ class MerlinPlus:
         return self.candidates == 0
 
     @property
-    def relabel(self) -> Relabel:
-        return Relabel(hindsight_ratio=self.hindsight_ratio)
+    def sampling(self) -> Sampling:
+        """A judge learns from future goals alone: the policy's own, if all of them are such."""
+        wanted = hindsight(self.hindsight_ratio, "pairs", limit=self.max_horizon)
+        if self._judges_apart:
+            later = Goals(future=1.0, offsets=Uniform(self.max_horizon))
+            goals = {**wanted.goals, "judge": later}
+            return dataclasses.replace(wanted, goals=goals)
+        return wanted
+
+    @property
+    def _judges_apart(self) -> bool:
+        return self.candidates > 0 and self.hindsight_ratio < 1.0
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> PlusState:
+        spec = within(spec, self.max_horizon)
         heads = 2 * spec.action_dim + (1 if self.components > 1 else 0)
         judge = None
         if self.candidates:
@@ -275,17 +331,18 @@ class MerlinPlus:
         )
         return PlusState(
             policy=policy,
-            optimiser=self._optimiser.init(policy.net),
-            judge_optimiser=None if judge is None else self._optimiser.init(judge),
+            optimiser=self.optimiser.init(policy.net),
+            judge_optimiser=None if judge is None else self.optimiser.init(judge),
         )
 
     def update(
         self, state: PlusState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[PlusState, Metrics]:
         loss, gradient = jax.value_and_grad(self.loss)(state.policy.net, state.policy, batch)
+        future = batch.goals["judge" if self._judges_apart else "policy"]
         limit = self.max_gradient_norm
         net, optimiser, norm = descend_clipped(
-            self._optimiser, state.policy.net, gradient, state.optimiser, limit
+            self.optimiser, state.policy.net, gradient, state.optimiser, limit
         )
         metrics = {"loss": loss, "gradient_norm": norm}
         policy, judge = with_net(state.policy, net), state.policy.judge
@@ -296,13 +353,13 @@ class MerlinPlus:
             state=normalise(batch.observation),
             unit=policy.in_units(batch.action),
             next_state=normalise(batch.next_observation),
-            goal=jax.vmap(policy.goal_normaliser)(batch.future_goal),
-            horizon=batch.future_horizon,
+            goal=jax.vmap(policy.goal_normaliser)(future.goal),
+            horizon=future.horizon,
         )
         walks = policy.walks(judge, *starts(pairs))
         (_, parts), gradient = jax.value_and_grad(judge_loss, has_aux=True)(judge, pairs, walks)
         moved, judge_optimiser = descend(
-            self._optimiser, judge, clip_each(gradient, limit), state.judge_optimiser
+            self.optimiser, judge, clip_each(gradient, limit), state.judge_optimiser
         )
         judge = with_error(moved, pairs, self.discount)
         after = PlusState(
@@ -323,11 +380,6 @@ class MerlinPlus:
     def loss(net: Net, policy: MixturePolicy, batch: Batch) -> Float[Array, ""]:
         """Negative log-likelihood of the batch's actions; only `net` is differentiated."""
         policy = with_net(policy, net)
-        embedding = policy.embed_all(batch.horizon)
-        x = jax.vmap(policy.inputs)(batch.observation, policy.goal_of(batch), embedding)
+        x = policy.batch_inputs(batch.observation, batch.goals["policy"])
         mixtures = jax.vmap(policy.mixture)(x)
         return -jnp.mean(jax.vmap(mixture_log_prob)(batch.action, *mixtures))
-
-    @property
-    def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)

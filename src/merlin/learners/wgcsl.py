@@ -23,28 +23,26 @@ from the networks themselves, not their slow copies, and shows the critic one or
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from merlin.data.relabel import Relabel
 from merlin.errors import MerlinError
 from merlin.learners.actor_critic import (
     TARGET_KEEP,
     ActorCritic,
-    check_values,
+    CriticLearner,
     init_actor_critic,
     step,
 )
-from merlin.learners.base import tuned
-from merlin.learners.policies import DeterministicPolicy, squared_error, transitions
+from merlin.learners.base import check_positive, tuned
+from merlin.nets.cnn import Net
+from merlin.nets.td import act, advantage_weight, possible, sparse_reward, td_target, value
+from merlin.policies.goal import DeterministicPolicy, squared_error, transitions
 from merlin.types import Batch, Metrics, Spec
-from merlin.values import act, possible, sparse_reward, td_target, value
-from merlin.vision import Net
 
 QUEUE = 50_000
 """How many of the latest advantages are ranked, rounded down to whole batches."""
@@ -60,8 +58,9 @@ class WGCSLState(eqx.Module):
     updates: Int[Array, ""]
 
 
+@final
 @dataclass(frozen=True)
-class WGCSL:
+class WGCSL(CriticLearner):
     """Weighted goal-conditioned supervised learning."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
@@ -83,30 +82,20 @@ class WGCSL:
     batch_size: int = 512
 
     def __post_init__(self) -> None:
-        check_values(self)
-        _ = self.relabel
+        super().__post_init__()
         if self.hindsight_ratio == 0:
             raise MerlinError("hindsight_ratio: 0 leaves wgcsl nothing to clone; set it above 0.")
-        if not self.max_weight > 0:
-            raise MerlinError(f"max_weight: {self.max_weight} is not positive.")
+        check_positive(self, "max_weight")
         if not (0 <= self.best_percentile < 100 and self.percentile_step >= 0):
             raise MerlinError(
                 "best_percentile, percentile_step: a percentile is from 0 to below 100, "
                 "and it does not fall."
             )
 
-    @property
-    def horizon(self) -> None:
-        return None
-
-    @property
-    def relabel(self) -> Relabel:
-        return Relabel(hindsight_ratio=self.hindsight_ratio, uniform_time=True)
-
     def init(self, key: PRNGKeyArray, spec: Spec) -> WGCSLState:
         rows = max(1, QUEUE // self.batch_size) if self.best_percentile > 0 else 0
         return WGCSLState(
-            actor_critic=init_actor_critic(self, self._optimiser, spec, key),
+            actor_critic=init_actor_critic(self, spec, key),
             advantages=jnp.full((rows, self.batch_size), jnp.inf, jnp.float32),
             updates=jnp.int32(0),
         )
@@ -115,7 +104,7 @@ class WGCSL:
         self, state: WGCSLState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[WGCSLState, Metrics]:
         nets = state.actor_critic
-        x, next_x = transitions(nets.policy, batch)
+        x, next_x = transitions(nets.policy, batch, batch.only)
         action = nets.policy.in_units(batch.action)
         reward = sparse_reward(batch.next_achieved_goal, batch.goal, nets.tolerance)
         target = td_target(reward, nets.next_value(next_x), self.discount)
@@ -139,7 +128,7 @@ class WGCSL:
         (loss, about), gradient = jax.value_and_grad(policy_loss, has_aux=True)(nets.policy.net)
         advantage, weight, queue, threshold = about
         after = WGCSLState(
-            actor_critic=step(nets, self._optimiser, gradient, critic_gradient, self.target_keep),
+            actor_critic=step(self, nets, gradient, critic_gradient),
             advantages=queue,
             updates=state.updates + 1,
         )
@@ -156,7 +145,7 @@ class WGCSL:
         self, state: WGCSLState, batch: Batch, advantage: Float[Array, " batch"]
     ) -> tuple[Float[Array, " batch"], Float[Array, "rows batch"], Float[Array, ""]]:
         """The weight of each row, the queue with its advantages in it, and what is best in it."""
-        cloned = batch.relabelled.astype(jnp.float32)
+        cloned = batch.only.relabelled.astype(jnp.float32)
         weight = cloned / jnp.maximum(jnp.mean(cloned), 1e-6)
         weight *= advantage_weight(advantage, self.max_weight)
         if self.discount_weight:
@@ -164,7 +153,7 @@ class WGCSL:
         if self.best_percentile == 0:
             return weight, state.advantages, jnp.float32(0)
         row = state.updates % len(state.advantages)
-        ranked = jnp.where(batch.relabelled, advantage, jnp.inf)
+        ranked = jnp.where(batch.only.relabelled, advantage, jnp.inf)
         queue = state.advantages.at[row].set(ranked)
         percentile = jnp.minimum(
             self.best_percentile, self.percentile_step * state.updates.astype(jnp.float32)
@@ -174,15 +163,6 @@ class WGCSL:
 
     def policy(self, state: WGCSLState) -> DeterministicPolicy:
         return state.actor_critic.policy
-
-    @property
-    def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
-
-
-def advantage_weight(advantage: Float[Array, " batch"], limit: float) -> Float[Array, " batch"]:
-    """The exponential, which no row may let run away."""
-    return jnp.minimum(jnp.exp(advantage), limit)
 
 
 def soon_weight(horizon: Float[Array, " batch"], discount: float) -> Float[Array, " batch"]:

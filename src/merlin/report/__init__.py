@@ -1,6 +1,6 @@
 """Rows on disk to tables and figures: one page, its Markdown twin, LaTeX.
 
-`content` says what a report holds; `html`, `markdown` and `latex` only how it looks.
+`content` says what a report holds, `render` and its templates how it looks.
 """
 
 from merlin.report.write import write_report

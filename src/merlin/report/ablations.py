@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from merlin.report.rows import Row, dataset_order, method_order
+from merlin.bench.rows import Row
+from merlin.report.selection import dataset_order, method_order
 
 NO_HORIZON = "None"
 """The column of a policy that was trained without being told a horizon."""

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from merlin import stats
-from merlin.report.paper import HIGHEST_RETURN
-from merlin.report.rows import Row
+from merlin.bench.rows import Row
+from merlin.envs.registry import own
+from merlin.evaluation import statistics as stats
+from merlin.evaluation.evaluate import DISCOUNT
 from merlin.report.tables import Datasets, by_dataset, comparable, methods_of, scores
 
 REFERENCE = "merlin"
@@ -24,6 +25,7 @@ class Aggregates:
     left_out: tuple[str, ...]
     datasets: int
     runs: int
+    highest: tuple[float, ...]  # the highest possible returns of the tasks, each once
     returns: dict[str, stats.Estimate]  # interquartile mean of normalised return
     success: dict[str, stats.Estimate]
     reference: str | None  # the method that `improvement` compares with
@@ -31,16 +33,31 @@ class Aggregates:
     profiles: dict[str, stats.Profile]
 
 
+def highest_return(row: Row) -> float | None:
+    """Of its task: at the goal in every step, or once where that ends an episode.
+
+    None if nobody knows how long its episodes are.
+    """
+    known = own(row.task)
+    if known and known.goal_count:
+        return 1.0  # an episode ends at its goal
+    steps = row.episode_steps or (known.episode_steps if known else None)
+    return None if steps is None else float(np.sum(DISCOUNT ** np.arange(steps)))
+
+
 def aggregate(rows: Sequence[Row], protocol: str, *, source: str) -> Aggregates | None:
-    """Returns are divided by the highest possible one, which is the same in every task."""
-    datasets = by_dataset([row for row in rows if getattr(row, protocol)])
+    """Returns are divided by the highest possible one of their task."""
+    datasets = by_dataset([row for row in rows if getattr(row, protocol) and highest_return(row)])
     methods, shared = comparable(datasets)
     if not shared:
         return None
 
+    highest = [highest_return(datasets[d][methods[0]][0]) or 1.0 for d in shared]
+
     def matrix(method: str, metric: str) -> list[np.ndarray]:
-        scale = HIGHEST_RETURN if metric == "return" else 1.0
-        return [scores(datasets[d][method], protocol, metric) / scale for d in shared]
+        scales = highest if metric == "return" else [1.0] * len(shared)
+        found = [scores(datasets[d][method], protocol, metric) for d in shared]
+        return [values / scale for values, scale in zip(found, scales, strict=True)]
 
     returns = {method: matrix(method, "return") for method in methods}
     reference = next((m for m in (REFERENCE, *methods) if m in methods), None)
@@ -51,6 +68,7 @@ def aggregate(rows: Sequence[Row], protocol: str, *, source: str) -> Aggregates 
         methods=methods,
         left_out=tuple(m for m in methods_of(datasets) if m not in methods),
         datasets=len(shared),
+        highest=tuple(sorted(set(highest))),
         runs=sum(len(runs) for strata in returns.values() for runs in strata),
         returns={m: stats.aggregate(strata) for m, strata in returns.items()},
         success={m: stats.aggregate(matrix(m, "success")) for m in methods},

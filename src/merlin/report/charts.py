@@ -1,24 +1,50 @@
-"""The figures of a report."""
+"""The figures of a report: what is drawn, of which numbers."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
-from merlin.report import svg
+from merlin.evaluation.statistics import Estimate
 from merlin.report.ablations import HeatMap, Timing
 from merlin.report.aggregates import Aggregates, Curve
-from merlin.report.flat import NONE
-from merlin.report.markup import Markup, join, tag
-from merlin.report.svg import Figure, Panel
-from merlin.stats import Estimate
+from merlin.report.figures import (
+    ACCENT,
+    DRAWN,
+    INK,
+    ON_ACCENT,
+    ON_TILE,
+    ON_TILES,
+    SOFT,
+    Figure,
+    LineStyle,
+    Panel,
+    line_styles,
+)
+from merlin.report.tables import short_number
+from merlin.report.text_tables import NONE
 
 GUTTER = 96
-"""Room for the names of methods."""
+"""Room for the names of methods, at least."""
 LINE = 22
 
 
 def _gutter(names: Sequence[str]) -> int:
     return max(GUTTER, 14 + max(int(6.3 * len(name)) for name in names))
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """One row per name, the first on top."""
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_yticks(range(len(names)), names, color=INK)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.grid(axis="x")
+
+
+def _tick(value: float, _: object) -> str:
+    return short_number(value)
 
 
 def intervals(
@@ -30,30 +56,28 @@ def intervals(
     middle: float | None = None,
 ) -> Panel:
     """A dot and its interval per method, one under another."""
+
+    def draw(axes: Axes) -> None:
+        axes.set_title(title)
+        _name_rows(axes, list(estimates))
+        axes.set_xlim(domain)
+        axes.locator_params(axis="x", nbins=5)
+        axes.set_xlabel(axis)
+        if middle is not None:
+            axes.axvline(middle, color=SOFT, linewidth=1, linestyle=(0, (3, 3)))
+        styles = line_styles(list(estimates))
+        for row, (method, estimate) in enumerate(estimates.items()):
+            about, colour = f"{method}: {estimate.value:.3f}", styles[method].colour
+            if estimate.interval:
+                low, high = estimate.interval
+                about += f", 95 % interval {low:.3f} to {high:.3f}"
+                axes.plot([low, high], [row, row], color=colour, alpha=0.35, linewidth=7)
+            axes.plot(estimate.value, row, "o", color=colour, markersize=9, gid=DRAWN + about)
+
     left, top = _gutter(list(estimates)), 26
     right, bottom = left + 226, top + LINE * len(estimates) + 4
-    x = svg.linear(domain, (left, right))
-    colours = svg.styles(list(estimates))
-    drawn = [svg.text(title, left, 12, kind="title")]
-    for tick in svg.ticks(*domain):
-        drawn.append(tag("line", x1=x(tick), x2=x(tick), y1=top, y2=bottom, class_="grid"))
-        drawn.append(svg.text(svg.short(tick), x(tick), bottom + 14, anchor="middle", kind="tick"))
-    if middle is not None:
-        drawn.append(tag("line", x1=x(middle), x2=x(middle), y1=top, y2=bottom, class_="middle"))
-    for i, (method, estimate) in enumerate(estimates.items()):
-        y, style = top + LINE * (i + 0.5) + 2, colours[method]
-        drawn.append(svg.text(method, left - 8, y + 4, anchor="end"))
-        about = f"{method}: {estimate.value:.3f}"
-        if estimate.interval:
-            low, high = estimate.interval
-            about += f", 95 % interval {low:.3f} to {high:.3f}"
-            kind = f"interval {style}"
-            drawn.append(tag("line", x1=x(low), x2=x(high), y1=y, y2=y, class_=kind))
-        dot = tag("title", about)
-        drawn.append(tag("circle", dot, cx=x(estimate.value), cy=y, r=4.5, class_=f"dot {style}"))
-    drawn.append(svg.text(axis, (left + right) / 2, bottom + 30, anchor="middle", kind="tick"))
     label = f"{title}. " + "; ".join(f"{m} {e.value:.2f}" for m, e in estimates.items())
-    return Panel(right + 16, bottom + 36, label, join(*drawn))
+    return Panel((right + 16, bottom + 36), (left, top, right, bottom), label, draw)
 
 
 def aggregates(found: Aggregates) -> Figure:
@@ -89,31 +113,39 @@ def _around(estimates: Mapping[str, Estimate]) -> tuple[float, float]:
 
 
 def profiles(found: Aggregates) -> Figure:
-    left, top, right, bottom = 44, 10, 404, 230
-    x, y = svg.linear((0, 1), (left, right)), svg.linear((0, 1), (bottom, top))
-    colours = svg.styles(found.methods)
-    tick = [0.0, 0.25, 0.5, 0.75, 1.0]
-    drawn = [svg.frame(x, y, tick, tick, (left, top, right, bottom))]
-    for method, profile in found.profiles.items():
-        xs = [x(v) for v in profile.thresholds]
-        if profile.low is not None and profile.high is not None:
-            low, high = [y(v) for v in profile.low], [y(v) for v in profile.high]
-            drawn.append(svg.band(xs, low, high, f"band {colours[method]}"))
-    for method, profile in found.profiles.items():
-        xs, ys = [x(v) for v in profile.thresholds], [y(v) for v in profile.share]
-        drawn.append(svg.polyline(xs, ys, f"series {colours[method]}"))
-    middle = (left + right) / 2
-    drawn.append(svg.text("normalised return τ", middle, bottom + 32, anchor="middle", kind="tick"))
+    """For every threshold, the share of runs above it."""
+
+    def draw(axes: Axes) -> None:
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="normalised return τ")
+        axes.spines["left"].set_visible(False)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+        axes.grid(axis="y")
+        styles = line_styles(found.methods)
+        for method, profile in found.profiles.items():
+            if profile.low is not None and profile.high is not None:
+                _band(axes, profile.thresholds, profile.low, profile.high, styles[method])
+        for method, profile in found.profiles.items():
+            style = styles[method].matplotlib
+            axes.plot(profile.thresholds, profile.share, **style, gid=DRAWN + method)
+
     label = f"Performance profiles of {', '.join(found.methods)}"
     return Figure(
         name=f"profiles-{found.source}-{found.protocol}",
         title="Performance profiles",
         caption="Share of runs whose normalised return is above τ: higher is better everywhere. "
         "Bands are pointwise 95 % intervals.",
-        panels=(Panel(right + 14, bottom + 38, label, join(*drawn)),),
+        panels=(Panel((418, 268), (44, 10, 404, 230), label, draw),),
         legend=found.methods,
         protocol=found.protocol,
     )
+
+
+def _band(axes: Axes, xs: np.ndarray, low: np.ndarray, high: np.ndarray, style: LineStyle) -> None:
+    # As a polygon: `fill_between` writes shapes that matplotlib's SVG stores by reference.
+    there, back = np.stack([xs, high], 1), np.stack([xs, low], 1)[::-1]
+    corners = np.concatenate([there, back])
+    axes.fill(corners[:, 0], corners[:, 1], color=style.colour, alpha=0.13, linewidth=0)
 
 
 def learning_curves(
@@ -121,11 +153,11 @@ def learning_curves(
 ) -> Figure:
     """One small chart per dataset; all with the same vertical axis."""
     methods = tuple(dict.fromkeys(m for lines in curves.values() for m in lines))
-    colours = svg.styles(methods)
+    styles = line_styles(methods)
     highest = max(float(c.high.max()) for lines in curves.values() for c in lines.values())
-    top_tick = 1.0 if metric == "success" else max(10.0, float(np.ceil(highest / 10)) * 10)
+    top = 1.0 if metric == "success" else max(10.0, float(np.ceil(highest / 10)) * 10)
     panels = tuple(
-        _curves(f"{task} {variant}", lines, colours, top_tick, metric)
+        _curves(f"{task} {variant}", lines, styles, top, metric)
         for (variant, task), lines in curves.items()
     )
     return Figure(
@@ -139,42 +171,47 @@ def learning_curves(
 
 
 def _curves(
-    name: str, lines: Mapping[str, Curve], colours: dict[str, str], highest: float, metric: str
+    name: str, lines: Mapping[str, Curve], styles: dict[str, LineStyle], highest: float, metric: str
 ) -> Panel:
-    left, top, right, bottom = 30, 24, 256, 140
-    last = max(float(curve.steps.max()) for curve in lines.values())
-    x, y = svg.linear((0, last), (left, right)), svg.linear((0, highest), (bottom, top))
-    box = (left, top, right, bottom)
-    drawn = [svg.text(name, left, 13, kind="title")]
-    drawn.append(svg.frame(x, y, svg.ticks(0, last, 3), svg.ticks(0, highest), box))
-    for method, curve in lines.items():
-        xs = [x(v) for v in curve.steps]
-        low, high = [y(max(v, 0)) for v in curve.low], [y(max(v, 0)) for v in curve.high]
-        drawn.append(svg.band(xs, low, high, f"band {colours[method]}"))
-    for method, curve in lines.items():
-        xs, ys = [x(v) for v in curve.steps], [y(max(v, 0)) for v in curve.mean]
-        if len(xs) == 1:
-            dot = f"dot {colours[method]}"
-            drawn.append(tag("circle", cx=xs[0], cy=ys[0], r=3, class_=dot))
-        drawn.append(svg.polyline(xs, ys, f"series {colours[method]}"))
+    def draw(axes: Axes) -> None:
+        axes.set_title(name)
+        axes.set(xlim=(0, max(float(c.steps.max()) for c in lines.values())), ylim=(0, highest))
+        axes.spines["left"].set_visible(False)
+        axes.locator_params(axis="x", nbins=4)
+        axes.locator_params(axis="y", nbins=5)
+        axes.xaxis.set_major_formatter(_tick)
+        axes.yaxis.set_major_formatter(_tick)
+        axes.grid(axis="y")
+        for method, curve in lines.items():
+            _band(axes, curve.steps, curve.low.clip(0), curve.high.clip(0), styles[method])
+        for method, curve in lines.items():
+            look = styles[method].matplotlib
+            look |= {"marker": "o", "markersize": 6} if len(curve.steps) == 1 else {}
+            about = f"{method}: {curve.mean[-1]:.2f} at the last evaluation"
+            axes.plot(curve.steps, curve.mean.clip(0), **look, gid=DRAWN + about)
+
     ends = ", ".join(f"{method} {curve.mean[-1]:.2f}" for method, curve in lines.items())
     label = f"{name}: {metric} at the last evaluation: {ends}"
-    return Panel(right + 12, bottom + 20, label, join(*drawn))
+    return Panel((276, 160), (30, 24, 256, 140), label, draw)
 
 
 def heat_map(found: HeatMap) -> Figure:
+    """One tile per dataset and value of the setting, the stronger the higher the return."""
+
+    def draw(axes: Axes) -> None:
+        axes.set_title(found.title)
+        axes.set(xlim=(0, len(found.columns)), ylim=(len(found.names), 0))
+        axes.spines[["left", "bottom"]].set_visible(False)
+        axes.tick_params(labeltop=True, labelbottom=False)
+        axes.set_xticks(np.arange(len(found.columns)) + 0.5, found.columns)
+        axes.set_yticks(np.arange(len(found.names)) + 0.5, found.names, color=INK)
+        for row, name in enumerate(found.names):
+            for column, value in enumerate(found.normalised[row]):
+                about = f"{name}, {found.columns[column]}: return {found.values[row, column]:.2f}"
+                _tile(axes, float(value), column, row, about)
+
     left, top, wide, tall = _gutter(found.names), 40, 48, 24
-    drawn = [svg.text(found.title, left, 12, kind="title")]
-    for c, column in enumerate(found.columns):
-        middle = left + (c + 0.5) * wide
-        drawn.append(svg.text(column, middle, top - 7, anchor="middle", kind="tick"))
-    for r, name in enumerate(found.names):
-        y = top + r * tall
-        drawn.append(svg.text(name, left - 8, y + tall / 2 + 4, anchor="end"))
-        for c, value in enumerate(found.normalised[r]):
-            about = f"{name}, {found.columns[c]}: return {found.values[r, c]:.2f}"
-            drawn.append(_tile(float(value), left + c * wide, y, wide, tall, about))
-    width, height = left + wide * len(found.columns) + 8, top + tall * len(found.names) + 6
+    right, bottom = left + wide * len(found.columns), top + tall * len(found.names)
     rows = zip(found.names, found.normalised, strict=True)
     best = ", ".join(f"{name} {found.columns[int(np.nanargmax(v))]}" for name, v in rows)
     label = f"Heat map of return by {found.title.lower()}; best value per row: {best}"
@@ -182,27 +219,34 @@ def heat_map(found: HeatMap) -> Figure:
         name=found.axis.replace("_", "-"),
         title=found.title,
         caption="Final return, divided by the highest of its row as in the paper.",
-        panels=(Panel(width, height, label, join(*drawn)),),
+        panels=(Panel((right + 8, bottom + 6), (left, top, right, bottom), label, draw),),
     )
 
 
-def _tile(value: float, x: float, y: float, wide: float, tall: float, about: str) -> Markup:
+def _tile(axes: Axes, value: float, column: int, row: int, about: str) -> None:
+    place: dict[str, Any] = {
+        "x": column + 0.5,
+        "y": row + 0.5,
+        "ha": "center",
+        "va": "center_baseline",
+    }
     if np.isnan(value):
-        return svg.text(NONE, x + wide / 2, y + tall / 2 + 4, anchor="middle", kind="tick")
+        axes.text(**place, s=NONE, color=SOFT)
+        return
     strength = max(value, 0.0) ** 2  # most values are near 1; this sets them apart
-    depth = "strong" if strength > 0.66 else "medium" if strength > 0.55 else "weak"
-    fill = tag(
-        "rect",
-        tag("title", about),
-        x=x + 1.0,
-        y=y + 1.0,
-        width=wide - 2.0,
-        height=tall - 2.0,
-        class_="tile",
-        fill_opacity=round(0.05 + 0.95 * strength, 2),
+    axes.add_patch(
+        Rectangle(
+            (column + 0.02, row + 0.04),
+            0.96,
+            0.92,
+            facecolor=ACCENT,
+            alpha=round(0.05 + 0.95 * strength, 2),
+            linewidth=0,
+            gid=DRAWN + about,
+        )
     )
-    middle, base = x + wide / 2, y + tall / 2 + 4
-    return join(fill, svg.text(f"{value:.2f}", middle, base, anchor="middle", kind=depth))
+    on = ON_ACCENT if strength > 0.66 else ON_TILE if strength > 0.55 else INK
+    axes.text(**place, s=f"{value:.2f}", color=on, gid=ON_TILES)
 
 
 def timing(found: Sequence[Timing], *, source: str) -> Figure:
@@ -219,22 +263,28 @@ def _cost(value: float) -> str:
 
 
 def _bars(found: Timing) -> Panel:
+    low = 10.0 ** np.floor(np.log10(min(found.costs.values()) * 0.999))
+    high = 10.0 ** np.ceil(np.log10(max(found.costs.values()) * 1.001))
+
+    def draw(axes: Axes) -> None:
+        axes.set_title(f"{found.name}, {found.unit}")
+        _name_rows(axes, list(found.costs))
+        axes.set_xscale("log")
+        axes.set_xlim(low, high)
+        axes.xaxis.set_major_formatter(_tick)
+        styles = line_styles(list(found.costs))
+        for row, (method, cost) in enumerate(found.costs.items()):
+            about = f"{method}: {_cost(cost)} {found.unit}"
+            corner, size = (low, row - 0.32), (cost - low, 0.64)
+            axes.add_patch(
+                Rectangle(corner, *size, color=styles[method].colour, lw=0, gid=DRAWN + about)
+            )
+            axes.annotate(
+                _cost(cost), (cost, row), (5, 0), textcoords="offset points", va="center_baseline"
+            )
+
     left, top = _gutter(list(found.costs)), 26
     right, bottom = left + 200, top + LINE * len(found.costs) + 4
-    low, high = svg.decades(min(found.costs.values()), max(found.costs.values()))
-    x = svg.logarithmic((low, high), (left, right))
-    colours = svg.styles(list(found.costs))
-    drawn = [svg.text(f"{found.name}, {found.unit}", left, 12, kind="title")]
-    tick = low
-    while tick <= high * 1.001:
-        drawn.append(tag("line", x1=x(tick), x2=x(tick), y1=top, y2=bottom, class_="grid"))
-        drawn.append(svg.text(svg.short(tick), x(tick), bottom + 14, anchor="middle", kind="tick"))
-        tick *= 10
-    for i, (method, cost) in enumerate(found.costs.items()):
-        y, size = top + LINE * i + 5, x(cost) - left
-        drawn.append(svg.text(method, left - 8, y + 11, anchor="end"))
-        kind = f"bar {colours[method]}"
-        drawn.append(tag("rect", x=left, y=y, width=max(size, 1.0), height=14, class_=kind))
-        drawn.append(svg.text(_cost(cost), left + size + 5, y + 11, kind="value"))
     costs = ", ".join(f"{method} {_cost(cost)}" for method, cost in found.costs.items())
-    return Panel(right + 40, bottom + 20, f"{found.name} in {found.unit}: {costs}", join(*drawn))
+    label = f"{found.name} in {found.unit}: {costs}"
+    return Panel((right + 40, bottom + 20), (left, top, right, bottom), label, draw)

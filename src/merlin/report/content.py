@@ -1,14 +1,14 @@
-"""What a report says, in order; `html` and `markdown` only say how it looks."""
+"""What a report says, in order; `render` says how it looks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from merlin.report import ablations, aggregates, charts, flat, rows, tables
-from merlin.report.flat import FlatTable
+from merlin.bench.rows import Row
+from merlin.report import ablations, aggregates, charts, goals, selection, tables, text_tables
+from merlin.report.figures import Figure
 from merlin.report.provenance import provenance
-from merlin.report.rows import Row
-from merlin.report.svg import Figure
 from merlin.report.tables import METRICS, PROTOCOLS, Table
+from merlin.report.text_tables import NONE, TextCell, TextTable
 
 SPECIAL = {"hindsight", "horizon", "timing"}
 """Grids that are drawn in their own way; every other one has tables of scores."""
@@ -16,11 +16,12 @@ TITLES = {
     "paper": "Main results",
     "forward-backward": "Forward and backward augmentation",
     "stitching": "Trajectory stitching",
+    "ogbench": "OGBench",
 }
 FIRST = ("paper", "smoke")
 """The grid that curves and aggregates are about: the first of these that is there."""
 
-Block = str | Table | FlatTable | Figure
+Block = str | Table | TextTable | Figure
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Report:
     facts: tuple[tuple[str, str], ...]
     sections: tuple[Section, ...]
     main: tuple[Table, ...]  # what a README shows
+    updates: str  # of what it shows
 
     @property
     def figures(self) -> list[Figure]:
@@ -52,39 +54,38 @@ class Report:
 
 def build(everything: Sequence[Row]) -> Report:
     """All sections that the rows have something to say about."""
-    counted = rows.select(everything)
+    counted = selection.select(everything)
     scored = [row for row in counted if row.grid not in SPECIAL and row.final]
-    main = next((g for g in FIRST if any(r.grid == g for r in scored)), None)
-    main = main or (scored[0].grid if scored else None)
+    grids = [row.grid for row in scored]
+    main = next((grid for grid in (*FIRST, *grids) if grid in grids), None)
+    parts: dict[tuple[str, bool], list[Row]] = {}
+    for row in sorted(scored, key=lambda row: (row.grid != main, row.grid, row.pixels)):
+        parts.setdefault((row.grid, row.pixels), []).append(row)
     sections: list[Section | None] = []
-    for grid in sorted({row.grid for row in scored}, key=lambda g: (g != main, g)):
-        for pixels in (False, True):
-            part = [r for r in scored if r.grid == grid and r.pixels == pixels]
-            if part:
-                sections.append(_scores(part, grid, pixels))
-                if grid == main:
-                    sections += [_aggregates(part, pixels), _curves(part, pixels)]
-    sections.append(_ablations(counted))
-    sections.append(_timing(counted))
-    sections.append(_failures(everything))
+    for (grid, pixels), part in parts.items():
+        sections.append(_scores(part, grid, pixels))
+        if grid == main:
+            sections += [_aggregates(part, pixels), _curves(part, pixels)]
+    sections += [_ablations(counted), _timing(counted), _failures(everything)]
     sections.append(Section("provenance", "Provenance", tuple(provenance(everything, counted))))
     found = tuple(section for section in sections if section)
-    headline = [t for s in found for t in s.blocks if isinstance(t, Table)]
-    states = any(r.grid == main and not r.pixels for r in scored)
-    shown = f"{main}-{'states' if states else 'pixels'}"
+    shown = next(iter(parts.values()), [])  # of the main grid, from states if there are any
     return Report(
         title=_title(counted),
         facts=tuple(_facts(everything, counted)),
         sections=found,
-        main=tuple(t for t in headline if t.key.startswith(shown)),
+        main=tuple(block for block in found[0].blocks if shown and isinstance(block, Table)),
+        updates=_updates(shown) if shown else NONE,
     )
 
 
 def _scores(part: Sequence[Row], grid: str, pixels: bool) -> Section:
     title = TITLES.get(grid, f"Grid {grid}") + (" from pixels" if pixels else "")
-    blocks: list[Block] = [
-        tables.build(part, grid=grid, pixels=pixels, metric=metric) for metric in METRICS
-    ]
+    metrics = ("success",) if grid == "ogbench" else METRICS
+    blocks: list[Block] = [goals.ABOUT] if grid == "ogbench" else []
+    blocks += [tables.build(part, grid=grid, pixels=pixels, metric=metric) for metric in metrics]
+    blocks += goals.per_goal(part, grid)
+    blocks += goals.sooner(part) if grid == "ogbench" else []
     blocks += _augmentation(part, grid)
     key = f"scores-{grid}" + "-pixels" * pixels
     return Section(key, title, tuple(blocks))
@@ -99,7 +100,7 @@ def _augmentation(part: Sequence[Row], grid: str) -> list[Block]:
 
     def value(row: Row, name: str) -> str:
         found = (row.augmentation or {}).get(name)
-        return f"{found:,.4g}" if isinstance(found, int | float) else str(found or flat.NONE)
+        return f"{found:,.4g}" if isinstance(found, int | float) else str(found or NONE)
 
     lines = [
         [f"{row.task} {row.variant}", row.method, str(row.seed), *(value(row, n) for n in names)]
@@ -108,7 +109,7 @@ def _augmentation(part: Sequence[Row], grid: str) -> list[Block]:
     header = ["dataset", "method", "seed", *(name.replace("_", " ") for name in names)]
     title = "What augmentation made"
     key = f"{grid}-augmentation"
-    return [flat.simple(key, title, header, lines, labels=2, collapsed=True)]
+    return [text_tables.plain_table(key, title, header, lines, labels=2, collapsed=True)]
 
 
 def _aggregates(part: Sequence[Row], pixels: bool) -> Section | None:
@@ -120,8 +121,9 @@ def _aggregates(part: Sequence[Row], pixels: bool) -> Section | None:
         if not blocks:
             left_out = f" Left out, with too few datasets: {', '.join(found.left_out)}."
             blocks.append(
-                f"Over {found.datasets} datasets and {found.runs} runs. Returns are divided by "
-                "31.79, the highest possible one."
+                f"Over {found.datasets} datasets and {found.runs} runs. Returns are divided by the "
+                f"highest possible one, {' or '.join(f'{r:.2f}' for r in found.highest)}"
+                + (" by the length of a task's episodes." if len(found.highest) > 1 else ".")
                 + (left_out if found.left_out else "")
                 + ("" if any(e.interval for e in found.returns.values()) else _ONE_SEED)
             )
@@ -132,7 +134,7 @@ def _aggregates(part: Sequence[Row], pixels: bool) -> Section | None:
         blocks.append(charts.profiles(found))
         key = f"aggregates{'-pixels' * pixels}-{protocol}"
         title = f"Interquartile means with 95 % intervals, {protocol}"
-        blocks.append(flat.estimates(key, title, iqm, protocol))
+        blocks.append(text_tables.estimates(key, title, iqm, protocol))
     title = "All datasets at once" + (", from pixels" if pixels else "")
     return Section(f"aggregates{'-pixels' * pixels}", title, tuple(blocks)) if blocks else None
 
@@ -142,11 +144,12 @@ _ONE_SEED = " There is one seed per dataset, so there are no intervals."
 
 def _curves(part: Sequence[Row], pixels: bool) -> Section | None:
     source = "pixels" if pixels else "states"
-    found = aggregates.curves(part, "return")
+    metric = "success" if all(row.goals for row in part) else "return"
+    found = aggregates.curves(part, metric)
     if not found:
         return None
     title = "Learning curves" + (" from pixels" if pixels else "")
-    figure = charts.learning_curves(found, "return", source=source)
+    figure = charts.learning_curves(found, metric, source=source)
     return Section(f"curves-{source}", title, (figure,))
 
 
@@ -157,12 +160,14 @@ def _ablations(counted: Sequence[Row]) -> Section | None:
         if found:
             blocks.append(charts.heat_map(found))
             lines = [
-                [name, *(flat.NONE if v != v else f"{v:.2f}" for v in values)]
+                [name, *(NONE if v != v else f"{v:.2f}" for v in values)]
                 for name, values in zip(found.names, found.values, strict=True)
             ]
             title = f"Final return by {found.title.lower()}"
             header = ["dataset", *found.columns]
-            blocks.append(flat.simple(f"{grid}-numbers", title, header, lines, collapsed=True))
+            blocks.append(
+                text_tables.plain_table(f"{grid}-numbers", title, header, lines, collapsed=True)
+            )
     return Section("ablations", "Ablations", tuple(blocks)) if blocks else None
 
 
@@ -176,26 +181,25 @@ def _timing(counted: Sequence[Row]) -> Section | None:
             blocks.append(charts.timing(found, source=source))
             methods = dict.fromkeys(m for part in found for m in part.costs)
             lines = [
-                [m, *(f"{p.costs[m]:.3g}" if m in p.costs else flat.NONE for p in found)]
+                [m, *(f"{p.costs[m]:.3g}" if m in p.costs else NONE for p in found)]
                 for m in methods
             ]
             header = ["method", *(f"{p.name}, {p.unit}" for p in found)]
             title, key = f"Time from {source}", f"timing-{source}"
-            blocks.append(flat.simple(key, title, header, lines, collapsed=True))
+            blocks.append(text_tables.plain_table(key, title, header, lines, collapsed=True))
     return Section("timing", "Time", tuple(blocks)) if blocks else None
 
 
 def _failures(everything: Sequence[Row]) -> Section | None:
-    failed = rows.failures(everything)
+    failed = selection.failures(everything)
     if not failed:
         return None
-    lines: list[list[str | flat.Text]] = [
-        [row.cell, row.error or "no reason was recorded", flat.Text(row.command, code=True)]
+    lines = [
+        (row.cell, row.error or "no reason was recorded", TextCell(row.command, code=True))
         for row in failed
     ]
-    table = flat.simple(
-        "failed-cells", "Cells that failed", ["cell", "error", "command"], lines, labels=3
-    )
+    header = ("cell", "error", "command")
+    table = text_tables.plain_table("failed-cells", "Cells that failed", header, lines, labels=3)
     return Section("failures", "Failed cells", ("They count in no table.", table))
 
 
@@ -214,34 +218,64 @@ def _facts(everything: Sequence[Row], counted: Sequence[Row]) -> list[tuple[str,
         low, high = min(values), max(values)
         return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
-    methods = sorted({row.algo for row in counted}, key=rows.method_order)
-    tasks = sorted({row.task for row in counted}, key=lambda task: rows.dataset_order(("", task)))
+    methods = sorted({row.algo for row in counted}, key=selection.method_order)
+    tasks = sorted(
+        {row.task for row in counted}, key=lambda task: selection.dataset_order(("", task))
+    )
     facts = [
         ("Grids", ", ".join(sorted({row.grid for row in everything}))),
-        ("Methods", ", ".join(methods) or flat.NONE),
-        ("Tasks", ", ".join(tasks) or flat.NONE),
+        ("Methods", ", ".join(methods) or NONE),
+        ("Tasks", ", ".join(dict.fromkeys(tasks)) or NONE),
     ]
     if counted:
         seeds: dict[str, set[int]] = {}
         for row in counted:
-            seeds.setdefault(row.anchor, set()).add(row.seed)
+            seeds.setdefault(selection.anchor(row), set()).add(row.seed)
         facts.append(("Seeds per dataset", span([len(found) for found in seeds.values()])))
-        facts.append(("Updates", _updates(scored or counted)))
+        facts += _all_updates(scored or counted)
     for protocol in PROTOCOLS:
         scores = [getattr(row, protocol) for row in scored]
         episodes = [s["episodes"] for s in scores if s and s.get("episodes")]
         if episodes:
             facts.append((f"Episodes, {protocol}", span(episodes)))
-    failed = len(rows.failures(everything))
+    failed = len(selection.failures(everything))
     facts.append(("Cells", f"{len(counted)} done, {failed} failed"))
     return facts
 
 
-def _updates(scored: Sequence[Row]) -> str:
-    """After how many updates policies were scored, and on which tasks after others."""
-    tasks: dict[int, set[str]] = {}
-    for row in scored:
-        tasks.setdefault(row.updates, set()).add(row.task)
-    usual, *others = sorted(tasks, key=lambda updates: (-len(tasks[updates]), updates))
-    named = [f"on {' and '.join(sorted(tasks[updates]))} {updates:,}" for updates in others]
-    return "; ".join([f"{usual:,}", *named])
+def _all_updates(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """The updates of all grids at once, or apart where they differ."""
+    parts: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.grid not in FIRST):
+        parts.setdefault(row.grid + " from pixels" * row.pixels, []).append(row)
+    said: dict[str, list[str]] = {}
+    for name, part in parts.items():
+        said.setdefault(_updates(part), []).append(name)
+    if len(said) == 1:
+        return [("Updates", text) for text in said]
+    return [(f"Updates, {_listed(names)}", text) for text, names in said.items()]
+
+
+def _updates(part: Sequence[Row]) -> str:
+    """After how many updates policies of one table were scored, and on which tasks after others."""
+    cells = {(row.dataset, row.method): row.all_updates for row in part}
+    most = {
+        dataset: tables.usual(n for (where, _), n in cells.items() if where == dataset) or 0
+        for dataset, _ in cells
+    }
+    by_task: dict[str, set[int]] = {}
+    for (_, task), updates in most.items():
+        by_task.setdefault(task, set()).add(updates)
+    names: dict[int, set[str]] = {}
+    for (variant, task), updates in most.items():
+        name = task if len(by_task[task]) == 1 else f"{task} {variant}"
+        names.setdefault(updates, set()).add(name)
+    first, *others = sorted(names, key=lambda updates: (-len(names[updates]), updates))
+    said = [f"on {_listed(sorted(names[updates]))} {updates:,}" for updates in others]
+    text = "; ".join([f"{first:,}", *said])
+    marked = any(updates != most[dataset] for (dataset, _), updates in cells.items())
+    return f"{text}; a cell with another number says so" if marked else text
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

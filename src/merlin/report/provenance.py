@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from merlin.report.flat import NONE, FlatTable, Group, Text, simple
-from merlin.report.rows import Row
+from merlin.bench.rows import Row
+from merlin.report.selection import anchor
+from merlin.report.text_tables import NONE, RowGroup, TextCell, TextTable, plain_table
 
 
-def provenance(everything: Sequence[Row], counted: Sequence[Row]) -> list[FlatTable]:
+def provenance(everything: Sequence[Row], counted: Sequence[Row]) -> list[TextTable]:
     """Data, machines, and all rows; the rows of one average stand together."""
     machines = _distinct_machines(everything)
     found = []
@@ -18,18 +19,18 @@ def provenance(everything: Sequence[Row], counted: Sequence[Row]) -> list[FlatTa
     return found
 
 
-def _data(everything: Sequence[Row]) -> FlatTable:
+def _data(everything: Sequence[Row]) -> TextTable:
     sets = {str(row.data.get("fingerprint")): row.data for row in everything if row.data}
-    lines: list[list[str | Text]] = [
-        [
+    lines = [
+        (
             str(data.get("name", NONE)),
-            Text(fingerprint[:16], code=True),
-            Text(str(data.get("command") or NONE), code=True),
-        ]
+            TextCell(fingerprint[:16], code=True),
+            TextCell(str(data.get("command") or NONE), code=True),
+        )
         for fingerprint, data in sorted(sets.items(), key=lambda item: str(item[1].get("name")))
     ]
     header = ["dataset", "fingerprint", "command"]
-    return simple("data", "Data", header, lines, labels=3)
+    return plain_table("data", "Data", header, lines, labels=3)
 
 
 def _distinct_machines(everything: Sequence[Row]) -> list[dict]:
@@ -40,7 +41,7 @@ def _distinct_machines(everything: Sequence[Row]) -> list[dict]:
     return found
 
 
-def _machines(machines: Sequence[dict]) -> FlatTable:
+def _machines(machines: Sequence[dict]) -> TextTable:
     lines = []
     for number, machine in enumerate(machines, 1):
         packages = machine.get("packages") or {}
@@ -56,16 +57,16 @@ def _machines(machines: Sequence[dict]) -> FlatTable:
             ]
         )
     header = ["machine", "processor", "cores", "memory", "platform", "versions"]
-    return simple("machines", "Machines", header, lines, labels=6)
+    return plain_table("machines", "Machines", header, lines, labels=6)
 
 
-def _rows(everything: Sequence[Row], counted: Sequence[Row], machines: Sequence[dict]) -> FlatTable:
+def _rows(everything: Sequence[Row], counted: Sequence[Row], machines: Sequence[dict]) -> TextTable:
     counts = {id(row) for row in counted}
     groups: dict[str, list[Row]] = {}
     for row in everything:
-        groups.setdefault(row.anchor, []).append(row)
+        groups.setdefault(anchor(row), []).append(row)
 
-    def line(row: Row) -> tuple[Text, ...]:
+    def line(row: Row) -> tuple[TextCell, ...]:
         state = row.status if not row.done else "counted" if id(row) in counts else "set aside"
         machine = str(machines.index(row.machine) + 1) if row.machine else NONE
         numbers = [
@@ -76,21 +77,17 @@ def _rows(everything: Sequence[Row], counted: Sequence[Row], machines: Sequence[
         seconds = NONE if row.seconds is None else f"{row.seconds:.0f}"
         cells = [str(row.seed), state, *numbers, f"{row.updates:,}", seconds, machine]
         cells += [row.version, row.finished[:19].replace("T", " ")]
-        return (*(Text(cell) for cell in cells), Text(row.command, code=True))
+        return (*(TextCell(cell) for cell in cells), TextCell(row.command, code=True))
 
     header = ["seed", "row", "final return", "final success", "best return", "best success"]
     header += ["updates", "seconds", "machine", "version", "finished (UTC)", "command"]
-    return FlatTable(
+    return TextTable(
         key="rows",
         title=f"All {len(everything)} rows",
         header=tuple(header),
         groups=tuple(
-            Group(
-                rows=tuple(line(row) for row in rows),
-                name=_name(rows[0]),
-                anchor=anchor,
-            )
-            for anchor, rows in groups.items()
+            RowGroup(tuple(map(line, rows)), name=_name(rows[0]), anchor=key)
+            for key, rows in groups.items()
         ),
         labels=2,
         collapsed=True,

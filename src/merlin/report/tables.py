@@ -4,19 +4,23 @@
 with the highest return during training) are two tables in one; no number mixes them.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
+from merlin.bench.rows import Row
+from merlin.evaluation.statistics import average_ranks, mean_and_deviation
 from merlin.report import paper
-from merlin.report.rows import Row, dataset_order, method_order
-from merlin.stats import average_ranks, mean_and_deviation
+from merlin.report.selection import anchor, dataset_order, method_order
 
 PROTOCOLS = ("final", "best")
 METRICS = ("return", "success")
 DIGITS = 2
 
+Ordered = TypeVar("Ordered", int, str)
 Datasets = dict[tuple[str, str], dict[str, list[Row]]]
 """(variant, task), then method, to the rows of its seeds."""
 
@@ -36,6 +40,8 @@ class Cell:
     final: Score | None = None
     best: Score | None = None
     paper: Score | None = None
+    updates: int | None = None  # of training; a summary has none
+    data: str | None = None  # fingerprint of what it was trained on
     anchor: str | None = None  # of the rows that it averages
     about: str = ""
 
@@ -61,12 +67,44 @@ class Line:
 
     def winners(self, protocol: str) -> set[int]:
         """Columns with the best mean, as printed; none where there is nothing to compare."""
-        scores = [cell.get(protocol) for cell in self.cells]
+        scores = [None if self.on_other_data(c) else c.get(protocol) for c in self.cells]
         means = {i: round(s.mean, DIGITS) for i, s in enumerate(scores) if s is not None}
         if len(means) < 2:
             return set()
         top = (min if self.lowest_wins else max)(means.values())
         return {i for i, mean in means.items() if mean == top}
+
+    @property
+    def updates(self) -> int | None:
+        """Those of most of its cells, the more of equally many."""
+        return usual(cell.updates for cell in self.cells if cell.updates)
+
+    def on_other_data(self, cell: Cell) -> bool:
+        """Whether a cell was trained on other data than most of its line."""
+        data = usual(cell.data for cell in self.cells if cell.data)
+        return cell.data not in (None, data)
+
+    def unlike(self, cell: Cell) -> str:
+        """What a cell is marked with that differs from its line in updates or data."""
+        marks = []
+        if cell.updates not in (None, self.updates):
+            marks.append(f"after {short_number(cell.updates or 0)} updates")
+        if self.on_other_data(cell):
+            marks.append("on other data")
+        return ", ".join(marks)
+
+
+def usual(values: Iterable[Ordered]) -> Ordered | None:
+    """The most frequent value, the highest of equally frequent ones."""
+    counts = Counter(values)
+    return max(counts, key=lambda value: (counts[value], value), default=None)
+
+
+def short_number(value: float) -> str:
+    """Thousands as 20k, millions as 2M."""
+    if value >= 1_000_000:
+        return f"{value / 1_000_000:g}M"
+    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
 
 
 @dataclass(frozen=True)
@@ -78,6 +116,7 @@ class Table:
     metric: str
     methods: tuple[str, ...]
     groups: tuple[tuple[str, tuple[Line, ...]], ...]
+    reference: paper.Reference = paper.PAPER
 
 
 def by_dataset(rows: Sequence[Row]) -> Datasets:
@@ -95,11 +134,23 @@ def methods_of(datasets: Datasets) -> tuple[str, ...]:
 def comparable(datasets: Datasets) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
     """Methods and datasets that can be averaged side by side: every method on every dataset.
 
-    A method with fewer than half of the datasets is left out, rather than most of the datasets.
+    A method with fewer than half of the datasets is left out, rather than most of the datasets. A
+    method has a dataset if it was trained on the same data as most others.
     """
-    covered = {m: [d for d in datasets if m in datasets[d]] for m in methods_of(datasets)}
-    kept = tuple(m for m, has in covered.items() if 2 * len(has) >= len(datasets))
-    return kept, [d for d in datasets if all(m in datasets[d] for m in kept)]
+    data = {d: usual(map(fingerprint, methods.values())) for d, methods in datasets.items()}
+
+    def has(method: str, dataset: tuple[str, str]) -> bool:
+        rows = datasets[dataset].get(method)
+        return rows is not None and fingerprint(rows) == data[dataset]
+
+    covered = {m: [d for d in datasets if has(m, d)] for m in methods_of(datasets)}
+    kept = tuple(m for m, found in covered.items() if 2 * len(found) >= len(datasets))
+    return kept, [d for d in datasets if all(has(m, d) for m in kept)]
+
+
+def fingerprint(rows: Sequence[Row]) -> str:
+    """Of the data that rows were trained on; empty where rows do not say."""
+    return rows[0].data.get("fingerprint", "")
 
 
 def scores(rows: Sequence[Row], protocol: str, metric: str) -> np.ndarray:
@@ -134,6 +185,7 @@ def build(rows: Sequence[Row], *, grid: str, pixels: bool, metric: str) -> Table
         metric=metric,
         methods=methods,
         groups=tuple(groups),
+        reference=paper.reference(grid),
     )
 
 
@@ -147,8 +199,10 @@ def _cell(rows: Sequence[Row], method: str, metric: str, numbers: paper.Numbers)
         final=score(rows, "final", metric),
         best=score(rows, "best", metric),
         paper=Score(*known) if known else None,
-        anchor=first.anchor,
-        about=f"{method} on {first.task} {first.variant}: {seeds}, {first.updates:,} updates",
+        updates=first.all_updates,
+        data=fingerprint(rows) or None,
+        anchor=anchor(first),
+        about=f"{method} on {first.task} {first.variant}: {seeds}, {first.all_updates:,} updates",
     )
 
 
@@ -164,7 +218,12 @@ def _summaries(lines: Sequence[Line], own: Datasets, methods: tuple[str, ...]) -
 
     def line(name: str, summarise: Callable[[np.ndarray], np.ndarray], **kind: bool) -> Line:
         def across(get: Callable[[Cell], Score | None]) -> dict[int, Score]:
-            return dict(zip(columns, _across(chosen, get, summarise), strict=False))
+            """By column; none at all where one of the numbers is missing."""
+            means = [[score.mean for c in cells if (score := get(c))] for cells in chosen]
+            if any(len(row) < len(columns) for row in means):
+                return {}
+            summaries = map(float, summarise(np.array(means).T))
+            return dict(zip(columns, map(Score, summaries), strict=True))
 
         final, best = across(lambda c: c.final), across(lambda c: c.best)
         known = across(lambda c: c.paper)
@@ -175,16 +234,3 @@ def _summaries(lines: Sequence[Line], own: Datasets, methods: tuple[str, ...]) -
     if len(kept) > 1:
         found.append(line("Average rank", average_ranks, lowest_wins=True))
     return found
-
-
-def _across(
-    chosen: Sequence[Sequence[Cell]],
-    get: Callable[[Cell], Score | None],
-    summarise: Callable[[np.ndarray], np.ndarray],
-) -> list[Score]:
-    """One summary per method; none at all where one of the numbers is missing."""
-    values = [[get(cell) for cell in cells] for cells in chosen]
-    if any(value is None for line in values for value in line):
-        return []
-    means = np.array([[value.mean for value in line if value] for line in values]).T
-    return [Score(float(value)) for value in summarise(means)]

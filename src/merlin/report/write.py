@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from merlin.errors import MerlinError
-from merlin.files import write_bytes
-from merlin.report import content, html, latex, markdown, rows
+from merlin.io.files import refuse_links, write_bytes
+from merlin.report import content, render, selection
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None) -> dict[str, Any]:
@@ -14,22 +14,23 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> dict[str, 
 
     They go to the first folder unless `out` names another. The same rows give the same bytes.
     """
-    everything = rows.read(folders)
+    everything = selection.read(folders)
     report = content.build(everything)
     target = folders[0] if out is None else out
+    refuse_links(target)
     files = {
-        "report.html": html.render(report),
-        "report.md": markdown.render(report),
-        "headline.md": markdown.headline(report),
-        "tables.tex": latex.render(report),
+        "report.html": render.html(report),
+        "report.md": render.markdown(report),
+        "headline.md": render.headline(report),
+        "tables.tex": render.latex(report),
     }
-    files |= {f"figures/{figure.name}.svg": figure.standalone() for figure in report.figures}
+    files |= {f"figures/{figure.name}.svg": render.svg(figure) for figure in report.figures}
     try:
         for name, text in files.items():
             write_bytes(target / name, text.encode())
     except OSError as error:
-        raise MerlinError(f"--out {target}: cannot be written ({error.strerror}).") from None
-    counted = rows.select(everything)
+        raise MerlinError(f"out {target}: cannot be written ({error.strerror}).") from None
+    counted = selection.select(everything)
     return {
         "page": str(target / "report.html"),
         "markdown": str(target / "report.md"),
@@ -39,5 +40,5 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> dict[str, 
         "grids": sorted({row.grid for row in everything}),
         "rows": len(everything),
         "counted": len(counted),
-        "failed": len(rows.failures(everything)),
+        "failed": len(selection.failures(everything)),
     }

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.quiver import Quiver
 
 from merlin.data import Dataset
-from merlin.figures import BLUE, GREEN, GREY, INK, RED
+from merlin.evaluation.figures import BLUE, GREEN, GREY, INK, RED
 from merlin.toys.experiments import GRID, Field
 from merlin.toys.world import BOUND, Point, World
 
@@ -78,7 +78,7 @@ def arrows(
     failed[tuple(cell[~field.reached].T[::-1])] = to_rgba(FAILED)
     extent = (-BOUND, BOUND, -BOUND, BOUND)
     axes.imshow(failed, extent=extent, origin="lower", interpolation="nearest", zorder=0)
-    # A coarser grid takes every so manyth row and column, whatever points the walls leave out.
+    # A coarser grid takes every n-th row and column, whatever points the walls leave out.
     shown = (cell % every == every // 2).all(axis=1)
     drawn = axes.quiver(
         *field.points[shown].T,

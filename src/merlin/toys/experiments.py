@@ -14,13 +14,13 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from merlin.data import Dataset
-from merlin.data.relabel import make_spec
+from merlin.data.spec import make_spec
+from merlin.envs.point import Rectangle
 from merlin.errors import MerlinError
-from merlin.evaluation import with_temperature
-from merlin.learners import GCSL, Merlin, Policy
+from merlin.evaluation.evaluate import with_temperature
+from merlin.learners import GCSL, Merlin
 from merlin.learners.merlin import GaussianPolicy
-from merlin.loop import compiled_chunk
-from merlin.tasks.point import Rectangle
+from merlin.policies.base import Policy
 from merlin.toys.world import (
     BOUND,
     TOLERANCE,
@@ -36,7 +36,8 @@ from merlin.toys.world import (
     unit,
     walk,
 )
-from merlin.training import train
+from merlin.training.loop import compiled_chunk
+from merlin.training.train import train
 
 HORIZONS = (1, 5, 10, 20)
 GRID = 40
@@ -158,7 +159,7 @@ def _iterate(learner: GCSL, experiment: Experiment, seed: int, rng: np.random.Ge
     walks, updates = settings.walks // settings.rounds, settings.updates // settings.rounds
     init_key, update_key = jax.random.split(jax.random.key(seed))
     data = _collect(world, None, _draw_goals(experiment, walks, rng), rng)
-    state = learner.init(init_key, make_spec(data, learner.relabel))
+    state = learner.init(init_key, make_spec(data, learner.sampling))
     chunk = compiled_chunk(learner, together=False)
     for step in range(0, settings.rounds * updates, updates):
         if step > 0:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from merlin.figures import save
-from merlin.files import write_json
-from merlin.learners import Policy
+from merlin.evaluation.figures import save
+from merlin.io.files import write_json
+from merlin.policies.base import Policy
 from merlin.toys import drawing
 from merlin.toys.experiments import HORIZONS, Experiment, Field, Trained, find, look, run
 from merlin.toys.world import Point

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 
 from merlin.data import Dataset
 from merlin.data.dataset import Episode
-from merlin.tasks.point import Rectangle
+from merlin.envs.point import Rectangle
 
 Point = Float[np.ndarray, "2"]
 Points = Float[np.ndarray, "n 2"]

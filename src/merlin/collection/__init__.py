@@ -1,0 +1,1 @@
+"""Collecting datasets by playing tasks."""

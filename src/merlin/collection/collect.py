@@ -1,0 +1,368 @@
+"""Collecting datasets by playing a task."""
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import merlin
+from merlin.collection.behaviour import Behaviour, Expert, Uniform, play_episodes
+from merlin.collection.ogbench import STEPS_PER_JOB, Steps, regenerate
+from merlin.data.dataset import ORIGIN, Dataset
+from merlin.data.formats import native, ogbench
+from merlin.data.images import Stream
+from merlin.data.parts import Parts
+from merlin.data.rendering import with_images
+from merlin.envs.ogbench import DOWNLOADED, REGENERATED, SIZES
+from merlin.envs.registry import Task, check_variant, find
+from merlin.envs.rollout import Rollout, concatenate
+from merlin.errors import MerlinError
+from merlin.experts import library
+from merlin.io.files import sha256
+from merlin.io.locks import lock
+from merlin.io.progress import Progress
+from merlin.io.schema import check_episodes
+from merlin.parallel.engine import Engine
+from merlin.parallel.workers import Pool, default_workers
+
+EPISODES_PER_JOB = 20
+DUST = 1e-12
+"""Numbers of a state below this are taken to be rounding errors of zero."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a dataset depends on: the same recipe gives the same data."""
+
+    task: Task
+    variant: str
+    episodes: int
+    seed: int = 0
+    noise: float = 0.2  # of an expert's actions
+    uniform: float = 0.3  # share of an expert's actions that are replaced by random ones
+
+    def __post_init__(self) -> None:
+        check_variant(self.variant, self.task)
+        if self.variant == DOWNLOADED:
+            raise MerlinError(
+                f"{self.task.name}: a download is not collected; "
+                f"`merlin convert {self.task.name} DIR` copies it."
+            )
+        check_episodes("episodes", self.episodes)
+        if self.seed < 0:
+            raise MerlinError(f"seed: {self.seed} is negative; give 0 or more.")
+        if not (0.0 <= self.noise < np.inf):
+            raise MerlinError(f"noise: {self.noise} is not a number from 0 up.")
+        if not (0.0 <= self.uniform <= 1.0):
+            raise MerlinError(f"uniform: {self.uniform} is not between 0 and 1.")
+
+    def behaviour(self) -> Behaviour:
+        if self.variant == "random":
+            return Uniform()
+        return Expert(library.shipped(self.task), self.noise, self.uniform)
+
+    def provenance(self) -> dict[str, Any]:
+        command = (
+            f"merlin collect {shlex.quote(self.task.name)} --variant {self.variant} "
+            f"--episodes {self.episodes} --seed {self.seed}"
+        )
+        about = {"made_by": f"merlin {merlin.__version__}", "command": command}
+        if self.variant == "expert":
+            about["command"] += f" --noise {self.noise:g} --uniform {self.uniform:g}"
+            about["expert"] = sha256(library.folder() / f"{self.task.name}.safetensors")
+        if self.variant == REGENERATED:
+            about |= {ORIGIN: REGENERATED, "ogbench": version("ogbench")}
+        return about
+
+
+def collect(
+    task: Task | str,
+    variant: str,
+    *,
+    episodes: int | None = None,
+    seed: int = 0,
+    noise: float = 0.2,
+    uniform: float = 0.3,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    pixels: bool = False,
+    quiet: bool = True,
+    parts: Path | None = None,
+) -> Dataset:
+    """Play as many episodes as the paper's data has, or as given.
+
+    The same seed gives the same data, whatever the number of workers, and whether these are
+    processes of this machine or those of an `engine`. With a folder for `parts`, what was played
+    before a kill is not played again. With `pixels` the observations are images, all in memory;
+    `collect_to` writes them as they are made.
+    """
+    data = _collect(
+        find(task), variant, episodes, seed, noise, uniform, workers, engine, quiet, parts
+    )
+    if not pixels:
+        return data
+    filmed = with_images(data, find(task), workers=workers, engine=engine, quiet=quiet)
+    assert isinstance(filmed.observations, Stream)
+    return replace(filmed, observations=filmed.observations.whole())
+
+
+def _collect(
+    task: Task,
+    variant: str,
+    episodes: int | None,
+    seed: int,
+    noise: float,
+    uniform: float,
+    workers: int | None,
+    engine: Engine | None,
+    quiet: bool,
+    parts: Path | None,
+) -> Dataset:
+    count = task.episodes if episodes is None else episodes
+    recipe = Recipe(task, variant, count, seed, noise, uniform)
+    if workers is not None and workers < 1:
+        raise MerlinError(f"workers: {workers} is not 1 or more.")
+    where = workers, engine, quiet, parts
+    if variant == REGENERATED:
+        return _regenerated(recipe, *where)
+    played = _play(recipe, recipe.behaviour(), *where)
+    low, high = task.bounds()
+    # What an episode repeats after its end is no data.
+    step = np.arange(task.episode_steps)
+    states, actions = step <= played.lengths[:, None], step[:-1] < played.lengths[:, None]
+    return Dataset(
+        observations=without_dust(played.observations[states]),
+        actions=played.actions[actions],
+        achieved_goals=without_dust(played.achieved_goals[states]),
+        desired_goals=played.desired_goals,
+        starts=np.concatenate([[0], np.cumsum(played.lengths + 1)]),
+        action_low=low,
+        action_high=high,
+        task=task.name,
+        variant=variant,
+        provenance=recipe.provenance(),
+    )
+
+
+def without_dust(values: np.ndarray) -> np.ndarray:
+    """Zero for what only rounding has left of a difference: its digits depend on the processor."""
+    return np.where(np.abs(values) < DUST, np.zeros((), values.dtype), values)
+
+
+def collect_to(
+    out: Path,
+    task: Task,
+    variant: str,
+    *,
+    overwrite: bool = False,
+    wait: bool = False,
+    pixels: bool = False,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    quiet: bool = True,
+    **how: Any,
+) -> Path:
+    """Collect into a dataset folder; started again after a kill, it goes on where it was.
+
+    If another process collects into it, `wait` and take what that one makes; else refuse.
+    """
+    if pixels:
+        task.from_pixels()  # says so now if it has no images
+    with lock(out.with_name(f".{out.name}.lock"), str(out), wait=wait):
+        if not (wait and out.exists()):
+            _collect_to(out, task, variant, overwrite, pixels, workers, engine, quiet, how)
+    return out
+
+
+def _collect_to(
+    out: Path,
+    task: Task,
+    variant: str,
+    overwrite: bool,
+    pixels: bool,
+    workers: int | None,
+    engine: Engine | None,
+    quiet: bool,
+    how: dict[str, Any],
+) -> None:
+    parts = out.parent / f".{out.name}.parts"
+    where: dict[str, Any] = {"workers": workers, "engine": engine, "quiet": quiet}
+    data = collect(task, variant, parts=parts, **where, **how)
+    if pixels:
+        data = with_images(data, task, parts=parts / "frames", **where)
+        command = f"{data.provenance['command']} --pixels"
+        data = replace(data, provenance={**data.provenance, "command": command})
+    native.save(data, out, overwrite=overwrite)
+    shutil.rmtree(parts, ignore_errors=True)
+
+
+def _play(recipe: Recipe, behaviour: Behaviour, *where: Any) -> Rollout:
+    task, seed = recipe.task, recipe.seed
+    # As many states as an evaluation has steps and one action fewer: the benchmark's layout.
+    steps = task.episode_steps - 1
+    if task.vector_entry_point:
+        return play_episodes({}, task, behaviour, seed, range(recipe.episodes), steps)
+    work = Work(
+        play_episodes,
+        lambda span: (task, behaviour, seed, span, steps),
+        Rollout,
+        EPISODES_PER_JOB,
+    )
+    return _spread(recipe, work, *where)
+
+
+def _regenerated(recipe: Recipe, *where: Any) -> Dataset:
+    """OGBench's data made again: goals are whole states, and no episode is meant for one."""
+    name = recipe.task.arguments["dataset"]
+    states = SIZES[name].states
+    work = Work(
+        regenerate,
+        lambda span: (name, recipe.seed, span),
+        Steps,
+        max(1, STEPS_PER_JOB // states),
+    )
+    played: Steps = _spread(recipe, work, *where)
+    observations = played.observations.reshape(-1, recipe.task.observation_dim)
+    low, high = recipe.task.bounds()
+    return Dataset(
+        observations=observations,
+        actions=played.actions.reshape(-1, recipe.task.action_dim),
+        achieved_goals=observations,
+        desired_goals=None,
+        starts=states * np.arange(recipe.episodes + 1),
+        action_low=low,
+        action_high=high,
+        task=recipe.task.name,
+        variant=REGENERATED,
+        provenance=recipe.provenance(),
+    )
+
+
+class Work(NamedTuple):
+    """What workers do for a collection."""
+
+    function: Callable[..., Any]  # plays a span of episodes
+    arguments: Callable[[range], tuple]  # of the function, for a span
+    result: Any  # class of what it returns: a named tuple of arrays, one row per episode
+    episodes_per_job: int
+
+
+def _spread(
+    recipe: Recipe,
+    work: Work,
+    workers: int | None,
+    engine: Engine | None,
+    quiet: bool,
+    parts: Path | None,
+) -> Any:
+    """Play all episodes on some workers, but for those that are in `parts` already."""
+    episodes = recipe.episodes
+    disk = None if parts is None else Parts(parts, recipe.provenance(), work.result._fields)
+    spans = [
+        range(begin, min(begin + work.episodes_per_job, episodes))
+        for begin in range(0, episodes, work.episodes_per_job)
+    ]
+    kept: dict[int, Any] = {}
+    for span in spans if disk else ():
+        if disk and (found := disk.load(span.start)):
+            kept[span.start] = work.result(**found)
+    missing = [span for span in spans if span.start not in kept]
+    count = min(len(missing), default_workers() if workers is None else workers)
+    jobs = [work.arguments(span) for span in missing]
+    with (
+        contextlib.nullcontext(engine) if engine else Pool(count) as players,
+        Progress(f"collecting {recipe.task.name}", episodes, "episodes", quiet=quiet) as bar,
+    ):
+        done = episodes - sum(map(len, missing))
+        for span, played in zip(missing, players.map(work.function, jobs), strict=True):
+            kept[span.start] = played
+            if disk:
+                disk.keep(span.start, played._asdict())
+            done += len(span)
+            bar.update(done)
+    return concatenate([kept[span.start] for span in spans])
+
+
+def cache_folder() -> Path:
+    """Where collected data is kept: `MERLIN_DATA`, or the user's data folder."""
+    if configured := os.environ.get("MERLIN_DATA"):
+        return Path(configured)
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "merlin"
+
+
+def default_variant(task: Task) -> str | None:
+    """The kind of data that is used of a task unless somebody asks for another, if there is one.
+
+    Of OGBench the downloaded file, or else data that is made again. Files of OGBench that can
+    only be downloaded are asked for in one sentence.
+    """
+    if DOWNLOADED not in task.variants:
+        return None
+    return DOWNLOADED if ogbench.is_downloaded(task.name) else made_variant(task)
+
+
+def made_variant(task: Task) -> str:
+    """The kind of data that `merlin collect` makes unless asked for another."""
+    if DOWNLOADED not in task.variants:
+        return "random"
+    if REGENERATED not in task.variants:
+        raise MerlinError(
+            f"{task.name}: its data was recorded with experts that OGBench does not ship, so it "
+            f"cannot be made here; download {ogbench.file_of(task.name).name} into "
+            f"{ogbench.folder()}."
+        )
+    return REGENERATED
+
+
+def cached_path(
+    task: Task, variant: str, *, episodes: int, seed: int = 0, pixels: bool = False
+) -> Path:
+    """Where `train` looks for a task's data and puts what it collects."""
+    name = re.sub(r"[^-\w.]", "_", task.name)
+    return cache_folder() / f"{name}-{variant}-{episodes}-seed{seed}{'-pixels' * pixels}"
+
+
+def collect_cached(
+    task: Task,
+    variant: str,
+    *,
+    episodes: int,
+    seed: int = 0,
+    pixels: bool = False,
+    engine: Engine | None = None,
+    quiet: bool = True,
+) -> str | Path:
+    """The task's dataset in the cache, collected now if it is not there, or a downloaded one."""
+    if variant == DOWNLOADED:
+        if episodes != task.episodes:
+            raise MerlinError(
+                f"episodes: {task.name} is downloaded and has its own number; leave it out, or "
+                f"ask for the variant {REGENERATED}."
+            )
+        return task.name
+    path = cached_path(task, variant, episodes=episodes, seed=seed, pixels=pixels)
+    if not path.exists():
+        if not quiet:
+            print(f"collecting {episodes} episodes into {path}", file=sys.stderr)
+        collect_to(
+            path,
+            task,
+            variant,
+            wait=True,
+            episodes=episodes,
+            seed=seed,
+            pixels=pixels,
+            engine=engine,
+            quiet=quiet,
+        )
+    return path.absolute()

@@ -1,0 +1,59 @@
+"""Compressed data, of which the size is known before memory is set aside."""
+
+import math
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from merlin.errors import MerlinError
+from merlin.io.files import open_regular
+
+FREE_BYTES, RATIO = 1 << 28, 200
+"""Compressed data may unpack to so many bytes, or to so many times those in the file."""
+
+
+def check_unpacked(where: str | Path, unpacked: int, stored: int) -> None:
+    """Refuse data that claims to be far larger than its file, before memory is set aside.
+
+    `MERLIN_MAX_RATIO` allows more than the usual ratio.
+    """
+    given = os.environ.get("MERLIN_MAX_RATIO", str(RATIO))
+    if not given.isdecimal():
+        raise MerlinError(f"MERLIN_MAX_RATIO: {given!r} is not a whole number.")
+    if unpacked > max(FREE_BYTES, int(given) * stored):
+        raise MerlinError(
+            f"{where}: claims to hold {unpacked} bytes in a file of {stored}; if that is right, "
+            f"set MERLIN_MAX_RATIO to more than {unpacked // max(stored, 1)}."
+        )
+
+
+def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Those of the named arrays that an .npz holds; its checksums are verified."""
+    wanted = {f"{name}.npy": name for name in names}
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            archive.open(member).close()  # fails if its name is not the same in both places
+        members = [member for member in archive.infolist() if member.filename in wanted]
+        unpacked = sum(member.file_size for member in members)
+        check_unpacked(path, unpacked, os.fstat(file.fileno()).st_size)
+        return {wanted[member.filename]: _array(archive, member) for member in members}
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    """One array, whose declared shape must be that of the bytes that are there."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, column_major, dtype = read_header(file)
+        size = member.file_size - file.tell()
+        if dtype.hasobject or math.prod(shape) * dtype.itemsize != size:
+            raise ValueError(f"{member.filename} has {size} bytes for {dtype}{list(shape)}")
+        content = bytearray(file.read(size))  # to its end, where the checksum is compared
+    array = np.frombuffer(content, dtype)
+    return array.reshape(shape[::-1]).T if column_major else array.reshape(shape)

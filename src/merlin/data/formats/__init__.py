@@ -1,0 +1,199 @@
+"""Every format that data can be read from and written to, in one table."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+from merlin.data.conversion import Phi, phi_indices, phi_text, reason, refuse_phi
+from merlin.data.dataset import ENVIRONMENT, LOG, SUCCESS, Dataset, validate
+from merlin.data.formats import (
+    arrays,
+    lerobot,
+    minari,
+    native,
+    ogbench,
+    robomimic,
+    table,
+    wgcsl,
+    zarr,
+)
+from merlin.data.logs import Fields
+from merlin.envs.ogbench import PREFIX as OGBENCH
+from merlin.envs.registry import Task
+from merlin.errors import MerlinError
+from merlin.io.files import check_regular
+
+MARK = "#"
+"""Stands between a name and the fields it was read with, where both are kept as one source."""
+
+
+class Format(NamedTuple):
+    """How to read a format from a name that the user gives, and how to write it there."""
+
+    read: Callable[[str, Sequence[int] | None], Dataset]
+    write: Callable[[Dataset, str, bool], object]
+
+
+def _read_native(name: str, phi: Sequence[int] | None) -> Dataset:
+    refuse_phi(phi, name)
+    return native.load(name)
+
+
+FORMATS: dict[str, Format] = {
+    "wgcsl": Format(wgcsl.read, lambda data, name, _: wgcsl.write(data, name)),
+    "ogbench": Format(ogbench.read, lambda data, name, _: ogbench.write(data, name)),
+    "minari": Format(minari.read, minari.write),
+    "native": Format(
+        _read_native, lambda data, name, overwrite: native.save(data, name, overwrite=overwrite)
+    ),
+}
+LOGS: dict[str, Callable[[str, Fields], Dataset]] = {
+    "lerobot": lerobot.read,
+    "zarr": zarr.read,
+    "robomimic": robomimic.read,
+    "table": table.read,
+    "arrays": arrays.read,
+}
+"""Formats that are read but not written: robot logs, in which columns have names."""
+_SUFFIXES = {".pkl": "wgcsl", ".npz": "ogbench"}
+_LOG_SUFFIXES = {
+    ".hdf5": "robomimic",
+    ".h5": "robomimic",
+    ".csv": "table",
+    ".parquet": "table",
+    ".txt": "arrays",
+}
+_LOG_FOLDERS = {
+    "lerobot": lerobot.recognises,
+    "zarr": zarr.recognises,
+    "arrays": arrays.recognises,
+}
+
+
+def written_as(name: str) -> str:
+    """The format that a new name asks for; what stands there now does not matter."""
+    if name.startswith(OGBENCH):
+        return "ogbench"
+    is_id = name.startswith(minari.PREFIX)
+    return "minari" if is_id else _SUFFIXES.get(Path(name).suffix, "native")
+
+
+def format_of(name: str) -> str:
+    """The format of what stands at a path or id, or would be written there."""
+    path = Path(name)
+    if minari.recognises(name):
+        return "minari"
+    if path.is_dir():
+        return next((log for log, told in _LOG_FOLDERS.items() if told(path)), "native")
+    return _LOG_SUFFIXES.get(path.suffix) or written_as(name)
+
+
+def is_data(name: str) -> bool:
+    """Whether a name is that of a dataset rather than of a task."""
+    plain, _ = _split(name)
+    if plain.startswith(OGBENCH):
+        return ogbench.is_downloaded(plain)
+    return format_of(plain) != "native" or Path(plain).exists()
+
+
+def load(
+    path: str | Path,
+    *,
+    phi: Phi | None = None,
+    state: str | None = None,
+    action: str | None = None,
+    episode: str | None = None,
+) -> Dataset:
+    """Open a dataset of any format, after checking every number.
+
+    A native folder, a `.pkl` of the WGCSL benchmark, an `.npz` of OGBench by its path or as
+    `ogbench:NAME`, Minari data by folder or as `minari:ID`, or a robot log (see docs/logs.md).
+    `phi` says which part of a state is its goal ("3:6", or indices), for data that does not record
+    the achieved goals; without it the whole state is. `state`, `action` and `episode` name columns
+    of a robot log, and so may `phi`.
+    """
+    name, written = _split(str(path))
+    given = Fields(state, action, phi, episode)._asdict().items()
+    fields = written._replace(**{key: value for key, value in given if value is not None})
+    known = format_of(name)
+    if known not in ("native", *LOGS) and not minari.recognises(name) and Path(name).exists():
+        check_regular(Path(name))
+    if known in LOGS:
+        data = LOGS[known](name, fields)
+    else:
+        data = _read(known, name, fields)
+        if known == "native":
+            return data  # it has been checked, file by file
+    source = name if name.startswith((minari.PREFIX, OGBENCH)) else str(Path(name).resolve())
+    if said := _said(fields):
+        source += MARK + said
+    if data.provenance.keys() <= {ENVIRONMENT, SUCCESS, LOG}:  # else it tells its origin itself
+        data = replace(data, provenance={"read_from": source, **data.provenance})
+    return validate(replace(data, source=source), name, one_file=True)
+
+
+def _read(known: str, name: str, fields: Fields) -> Dataset:
+    """Data of a format that says itself what is state and action."""
+    for flag in ("state", "action", "episode"):
+        if fields._asdict()[flag] is not None:
+            raise MerlinError(
+                f"--{flag}: is for robot logs; {name} says itself what it holds, leave it out."
+            )
+    indices = None if fields.phi is None else phi_indices(fields.phi)
+    data = FORMATS[known].read(name, indices)
+    return data if indices is None else replace(data, phi=indices)
+
+
+def save_as(
+    data: Dataset, path: str | Path, *, format: str | None = None, overwrite: bool = False
+) -> str:
+    """Write a dataset in the format that the name asks for, or in `format`; return its name.
+
+    `.pkl` and `.npz` are files, `minari:ID` goes to Minari's store, anything else is a native
+    folder. A reader never sees half of it.
+    """
+    name = str(path)
+    chosen = format or written_as(name)
+    if chosen not in FORMATS:
+        raise MerlinError(f"format: none is called {chosen!r}; choose from {', '.join(FORMATS)}.")
+    if format is None and Path(name).suffix in _LOG_SUFFIXES:
+        raise MerlinError(f"{name}: logs of this format are read, not written; name a folder.")
+    check_free(name, overwrite)
+    try:
+        FORMATS[chosen].write(data, name, overwrite)
+    except OSError as error:
+        raise MerlinError(f"{name}: cannot be written ({reason(error)}).") from None
+    return name
+
+
+def check_free(name: str, overwrite: bool = False) -> None:
+    """Refuse to write over what is already there, before any work is done."""
+    if not overwrite and minari.folder_of(name).exists():
+        raise MerlinError(f"{name}: already exists; choose another name or pass --overwrite.")
+
+
+def with_task(data: Dataset, task: Task) -> Dataset:
+    """The same data, said to be from `task`, whose dimensions it must have."""
+    seen = task.as_seen(data.observation_shape)
+    seen.check_fit((*data.observation_shape, data.action_dim, data.goal_dim), "the data")
+    return replace(data, task=task.name)
+
+
+def _said(fields: Fields) -> str:
+    """Fields as they are kept behind the name of their data."""
+    told = {key: value for key, value in fields._asdict().items() if value is not None}
+    if not isinstance(told.get("phi", ""), str) or re.fullmatch(r"[\d:,]+", told.get("phi", "")):
+        told["phi"] = phi_text(phi_indices(told["phi"]))
+    return urlencode(told, safe=":,[]/")
+
+
+def _split(name: str) -> tuple[str, Fields]:
+    """A source as the name of its data and the fields that it was read with."""
+    plain, mark, told = name.rpartition(MARK)
+    pairs = dict(parse_qsl(told)) if mark and not Path(name).exists() else {}
+    if not pairs or not pairs.keys() <= set(Fields._fields):
+        return minari.full_name(name), Fields()
+    return minari.full_name(plain), Fields(**pairs)

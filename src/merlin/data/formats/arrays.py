@@ -1,0 +1,129 @@
+"""One .npy or .npz per episode, in a folder or listed in a .txt, one path per line.
+
+An .npz holds named arrays with a row per step; an .npy is one such array, whose columns are told
+apart by their index.
+"""
+
+import math
+import warnings
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from merlin.data.conversion import reading
+from merlin.data.dataset import Dataset
+from merlin.data.logs import Column, Fields, Log, check_declared, regular_file, to_dataset
+from merlin.errors import MerlinError
+
+SUFFIXES = (".npy", ".npz")
+ONLY = "data"
+"""What the array of an .npy is called."""
+MOST_LIST_BYTES = 1 << 26
+
+
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    column_major: bool
+    dtype: np.dtype
+
+
+def recognises(folder: Path) -> bool:
+    """Whether a folder holds arrays, and is not a native one, whole or damaged."""
+    native = any((folder / name).exists() for name in ("meta.json", "starts.npy"))
+    return not native and bool(_files(folder))
+
+
+def read(name: str, fields: Fields) -> Dataset:
+    """Read the files in the order of their names, or of the list."""
+    if fields.episode is not None:
+        raise MerlinError(f"--episode: each file of {name} is one; leave it out.")
+    path = Path(name)
+    files = _files(path) if path.is_dir() else _listed(path)
+    if not files or len({file.suffix for file in files}) != 1 or files[0].suffix not in SUFFIXES:
+        raise MerlinError(f"{name}: names no files that are all .npy or all .npz; give some.")
+    headers = [_headers(file) for file in files]
+    first = headers[0]
+    shared = [key for key in first if all(key in others for others in headers)]
+    steps = [_rows(one, file) for one, file in zip(headers, files, strict=True)]
+    columns = {
+        key: Column(first[key].shape[1:])
+        for key in shared
+        if all(_is_column(one[key], first[key], n) for one, n in zip(headers, steps, strict=True))
+    }
+
+    def load(names: Sequence[str]) -> dict[str, np.ndarray]:
+        return {key: np.concatenate([_numbers(file, key) for file in files]) for key in names}
+
+    log = Log(name, "arrays per episode", columns, np.cumsum(steps, dtype=np.int64), load)
+    return to_dataset(log, fields)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.glob("*.np[yz]") if not file.name.startswith("."))
+
+
+def _listed(path: Path) -> list[Path]:
+    """The files that a list names, relative to it."""
+    if regular_file(path).stat().st_size > MOST_LIST_BYTES:
+        raise MerlinError(f"{path}: is no list of files; give one path per line.")
+    with reading(path, "a list of files"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [regular_file(path.parent / line.strip()) for line in lines if line.strip()]
+
+
+def _rows(headers: dict[str, _Header], file: Path) -> int:
+    """The number of steps of an episode: that of most of its arrays."""
+    counts = [one.shape[0] for one in headers.values() if one.shape]
+    if not counts or min(counts) < 1:
+        raise MerlinError(f"{file}: holds no array with a row per step; drop it.")
+    return max(set(counts), key=counts.count)
+
+
+def _is_column(one: _Header, first: _Header, steps: int) -> bool:
+    alike = one.shape[1:] == first.shape[1:] and one.shape[:1] == (steps,)
+    return alike and one.dtype.kind in "biuf" and 0 not in one.shape
+
+
+def _headers(file: Path) -> dict[str, _Header]:
+    """Shape and type of every array of a file, checked against its bytes."""
+    size = regular_file(file).stat().st_size
+    with reading(file, "arrays"), file.open("rb") as opened:
+        if file.suffix == ".npy":
+            return {ONLY: _header(opened, size)}
+        with zipfile.ZipFile(opened) as archive:
+            entries = [e for e in archive.infolist() if e.filename.endswith(".npy")]
+            check_declared(sum(entry.file_size for entry in entries), size, file)
+            found = {}
+            for entry in entries:
+                with archive.open(entry) as member:
+                    header = _header(member, entry.file_size)  # type: ignore[arg-type]
+                found[entry.filename.removesuffix(".npy")] = header
+            return found
+
+
+def _header(file: BinaryIO, size: int) -> _Header:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a garbled header may warn before it fails
+        version = np.lib.format.read_magic(file)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            raise ValueError(f"an array of version {version}")
+        header = _Header(*read(file))
+    if header.dtype.hasobject or math.prod(header.shape) * header.dtype.itemsize > size:
+        raise ValueError(f"{header.dtype} of shape {header.shape} in {size} bytes")
+    return header
+
+
+def _numbers(file: Path, key: str) -> np.ndarray:
+    with reading(file, "arrays"), file.open("rb") as opened, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if file.suffix == ".npy":
+            return np.load(opened, allow_pickle=False)
+        with np.load(opened, allow_pickle=False) as archive:
+            return archive[key]

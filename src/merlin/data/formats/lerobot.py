@@ -1,0 +1,112 @@
+"""LeRobot logs, v2.1 and v3: parquet files under data/, described by meta/info.json.
+
+Both versions are read alike: every file under data/ in the order of its name, with episodes told
+by the column episode_index. Videos are not decoded: policies are trained from the state.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from merlin.data import parquet
+from merlin.data.dataset import Dataset
+from merlin.data.logs import Column, Fields, Log, episode_ends, regular_file, to_dataset
+from merlin.errors import MerlinError
+from merlin.io.files import read_json
+
+INFO = Path("meta") / "info.json"
+VERSIONS = ("v2.0", "v2.1", "v3.0")
+MOST_TASKS, MOST_TASK_BYTES = 20, 1 << 20
+
+
+def recognises(folder: Path) -> bool:
+    """Whether a LeRobot log stands at a path."""
+    return (folder / INFO).is_file()
+
+
+def read(name: str, fields: Fields) -> Dataset:
+    """Read a log: its state is observation.state and its action is action, unless named."""
+    folder = Path(name)
+    info = read_json(folder / INFO, "a LeRobot log")
+    version = info.get("codebase_version")
+    if version not in VERSIONS:
+        raise MerlinError(
+            f"{folder / INFO}: codebase_version is {version!r}, not {', '.join(VERSIONS)}; convert "
+            "it with LeRobot's own scripts."
+        )
+    files = sorted((folder / "data").glob("chunk-*/*.parquet"))
+    if not files:
+        raise MerlinError(f"{folder / 'data'}: has no parquet files; copy the log again.")
+    features = info.get("features")
+    features = features if isinstance(features, dict) else {}
+    columns = {
+        key: Column(column.shape, _names(features.get(key), column))
+        for key, column in parquet.columns(files[0]).items()
+    }
+    by = fields.episode or "episode_index"
+    if by not in columns:
+        raise MerlinError(f"{files[0]}: has no column {by}; name the one of episodes by --episode.")
+    ends = episode_ends(parquet.read(files, columns, [by])[by], name)
+    for key, found in (("total_episodes", len(ends)), ("total_frames", int(ends[-1]))):
+        if info.get(key) != found:
+            raise MerlinError(
+                f"{folder / INFO}: {key} is {info.get(key)!r}, but the files hold {found}; copy "
+                "the log again, or correct it."
+            )
+    log = Log(
+        where=name,
+        format=f"LeRobot {version}",
+        columns=columns,
+        ends=ends,
+        read=lambda names: parquet.read(files, columns, names),
+        about=_about(folder, info, features),
+    )
+    return to_dataset(log, fields)
+
+
+def _names(feature: Any, column: Column) -> tuple[str, ...]:
+    """The names of a feature's dimensions: a list, a list in a list, or a dict of one."""
+    names = feature.get("names") if isinstance(feature, dict) else None
+    while isinstance(names, dict | list) and len(names) == 1 and column.width != 1:
+        names = next(iter(names.values())) if isinstance(names, dict) else names[0]
+    if not isinstance(names, list) or len(names) != column.width:
+        return ()
+    return tuple(names) if all(isinstance(n, str) and n.isprintable() for n in names) else ()
+
+
+def _about(folder: Path, info: dict[str, Any], features: dict[str, Any]) -> dict[str, Any]:
+    """What else the log tells: rate, robot, tasks in words, and cameras that are not read."""
+    about: dict[str, Any] = {}
+    rate = info.get("fps")
+    if isinstance(rate, int | float) and math.isfinite(rate) and rate > 0:
+        about["rate"] = float(rate)
+    if isinstance(info.get("robot_type"), str):
+        about["robot"] = info["robot_type"][:80]
+    if tasks := _tasks(folder):
+        about["tasks"] = tasks
+    cameras = [
+        key.rpartition(".")[2]
+        for key, feature in features.items()
+        if isinstance(feature, dict) and feature.get("dtype") in ("video", "image")
+    ]
+    if cameras:
+        about["cameras_not_read"] = cameras
+    return about
+
+
+def _tasks(folder: Path) -> list[str]:
+    """What the robot was told to do, of v2's list; v3 keeps it as an index of pandas."""
+    file = folder / "meta" / "tasks.jsonl"
+    if not file.exists():
+        return []
+    with regular_file(file).open("rb") as opened:
+        content = opened.read(MOST_TASK_BYTES)
+    found = []
+    for line in content.splitlines()[:MOST_TASKS]:
+        try:
+            task = json.loads(line).get("task")
+        except (ValueError, AttributeError, RecursionError):
+            continue
+        found += [task[:200]] if isinstance(task, str) else []
+    return found

@@ -1,0 +1,123 @@
+"""robomimic's and robosuite's HDF5: data/demo_N with actions and one array per observation."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from merlin.data.conversion import reading
+from merlin.data.dataset import Dataset
+from merlin.data.logs import Column, Fields, Log, check_declared, regular_file, to_dataset
+from merlin.errors import MerlinError
+
+MOST_CHUNK_BYTES = 1 << 26
+_DEMO = re.compile(r"\D*(\d{1,9})")
+
+
+def read(name: str, fields: Fields) -> Dataset:
+    """Read demonstrations: the state is all of obs but images, unless named."""
+    import h5py
+
+    if fields.episode is not None:
+        raise MerlinError(f"--episode: each demo of {name} is one; leave it out.")
+    with reading(name, "robomimic's HDF5"), h5py.File(regular_file(Path(name)), "r") as file:
+        group = _inside(file, "data")
+        demos = sorted((key for key in group if _DEMO.fullmatch(key)), key=_number)
+        if not demos:
+            raise MerlinError(f"{name}: has no data/demo_0; it is not robomimic's.")
+        first = _arrays(_inside(group, demos[0]))
+        lengths = [_inside(group, f"{demo}/actions").shape[0] for demo in demos]
+        log = Log(
+            where=name,
+            format="robomimic HDF5",
+            columns={key: Column(node.shape[1:]) for key, node in first.items()},
+            ends=np.cumsum(lengths, dtype=np.int64),
+            read=lambda names: {
+                key: np.concatenate([_numbers(group, demo, key, first[key]) for demo in demos])
+                for key in names
+            },
+            about=_about(group),
+        )
+        if min(lengths) < 1:
+            raise MerlinError(f"{name}: a demo has no actions; drop it.")
+        return to_dataset(log, fields)
+
+
+def _number(demo: str) -> int:
+    return int(_DEMO.fullmatch(demo)[1])  # type: ignore[index]
+
+
+def _inside(group: Any, path: str) -> Any:
+    """What stands at a path of the same file; links to other files are refused."""
+    import h5py
+
+    for part in path.split("/"):
+        if not isinstance(group.get(part, getlink=True), h5py.HardLink):
+            raise ValueError(f"{part} is missing or a link")
+        group = group[part]
+    return group
+
+
+def _arrays(demo: Any) -> dict[str, Any]:
+    """The arrays of numbers of a demo that have a row per step, by their path."""
+    import h5py
+
+    steps = _inside(demo, "actions").shape[0]
+    names = [key for key in demo if key not in ("obs", "next_obs")]
+    names += [f"obs/{key}" for key in _inside(demo, "obs")] if "obs" in demo else []
+    found = {}
+    for name in names:
+        node = _inside(demo, name)
+        numbers = isinstance(node, h5py.Dataset) and node.dtype.kind in "biuf"
+        if numbers and node.shape[:1] == (steps,) and 0 not in node.shape:
+            found[name] = node
+    return found
+
+
+def _numbers(group: Any, demo: str, key: str, first: Any) -> np.ndarray:
+    """One array of a demo, read once its size is known to be sound."""
+    node = _inside(group, f"{demo}/{key}")
+    steps = _inside(group, f"{demo}/actions").shape[0]
+    if node.shape != (steps, *first.shape[1:]) or node.dtype.kind not in "biuf":
+        raise ValueError(f"{node.name} has the shape {node.shape} of {node.dtype}")
+    if node.is_virtual or node.external:
+        raise ValueError(f"{node.name} is kept in another file")
+    if math.prod(node.chunks or ()) * node.dtype.itemsize > MOST_CHUNK_BYTES:
+        raise ValueError(f"{node.name} has chunks of {node.chunks}")
+    check_declared(node.nbytes, node.id.get_storage_size(), node.name)
+    return node[()]
+
+
+def _about(group: Any) -> dict[str, Any]:
+    """What env_args tells: the environment, its rate, and whether actions are changes."""
+    try:
+        told = json.loads(group.attrs.get("env_args", "{}"))
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    about: dict[str, Any] = {}
+    told = told if isinstance(told, dict) else {}
+    if isinstance(told.get("env_name"), str):
+        about["robosuite_environment"] = told["env_name"][:80]
+    settings = told.get("env_kwargs")
+    settings = settings if isinstance(settings, dict) else {}
+    rate = settings.get("control_freq")
+    if isinstance(rate, int | float) and 0 < rate < math.inf:
+        about["rate"] = float(rate)
+    delta = _find(settings.get("controller_configs"), "control_delta", 6)
+    if isinstance(delta, bool):
+        about["actions"] = "delta" if delta else "absolute"
+    return about
+
+
+def _find(tree: Any, key: str, depth: int) -> Any:
+    """The first value under a key, anywhere in nested dicts."""
+    if not isinstance(tree, dict) or depth == 0:
+        return None
+    if key in tree:
+        return tree[key]
+    below: Sequence[Any] = [_find(value, key, depth - 1) for value in tree.values()]
+    return next((value for value in below if value is not None), None)

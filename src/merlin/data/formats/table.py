@@ -1,0 +1,95 @@
+"""One table of all steps, as CSV or parquet, with a column that tells the episode."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from merlin.data import parquet
+from merlin.data.conversion import reading
+from merlin.data.dataset import Dataset
+from merlin.data.logs import EPISODE, Column, Fields, Log, episode_ends, regular_file, to_dataset
+from merlin.errors import MerlinError
+
+SEPARATORS = ",;\t"
+MOST_LINE = 1 << 20
+
+
+def read(name: str, fields: Fields) -> Dataset:
+    """Read a table: its columns are looked for by the usual names, unless named."""
+    path = Path(name)
+    opened = _parquet if path.suffix == ".parquet" else _csv
+    return to_dataset(opened(path, fields), fields)
+
+
+def _parquet(path: Path, fields: Fields) -> Log:
+    columns = parquet.columns(path)
+    by = _episode_column(list(columns), fields.episode, path)
+    ends = episode_ends(parquet.read([path], columns, [by])[by], str(path))
+    return Log(
+        where=str(path),
+        format="parquet table",
+        columns={key: column for key, column in columns.items() if key != by},
+        ends=ends,
+        read=lambda names: parquet.read([path], columns, names),
+    )
+
+
+def _csv(path: Path, fields: Fields) -> Log:
+    with reading(path, "CSV"), regular_file(path).open(newline="", encoding="utf-8-sig") as file:
+        title = file.readline(MOST_LINE)
+        separator = max(SEPARATORS, key=title.count)
+        (names,) = csv.reader([title], delimiter=separator)
+        row = next(csv.reader([file.readline(MOST_LINE)], delimiter=separator), [])
+    names = [name.strip() for name in names]
+    if len(set(names)) != len(names) or len(row) != len(names):
+        raise MerlinError(
+            f"{path}: its first line must name each column once, and its second have as many "
+            "numbers; add such a line."
+        )
+    numeric = [name for name, text in zip(names, row, strict=True) if _is_number(text)]
+    by = _episode_column(numeric, fields.episode, path)
+
+    def load(wanted: Sequence[str]) -> dict[str, np.ndarray]:
+        places = [names.index(name) for name in wanted]
+        with reading(path, "CSV"):
+            found = np.loadtxt(
+                path,
+                np.float64,
+                comments=None,
+                delimiter=separator,
+                skiprows=1,
+                usecols=places,
+                ndmin=2,
+                encoding="utf-8-sig",
+                quotechar='"',
+            )
+        return dict(zip(wanted, found.T, strict=True))
+
+    return Log(
+        where=str(path),
+        format="CSV table",
+        columns={name: Column() for name in numeric if name != by},
+        ends=episode_ends(load([by])[by], str(path)),
+        read=load,
+    )
+
+
+def _episode_column(names: Sequence[str], said: str | None, path: Path) -> str:
+    found = next((name for name in ([said] if said else EPISODE) if name in names), None)
+    if found is None:
+        listed = ", ".join(names[:12]) or "none"
+        raise MerlinError(
+            f"{path}: has no column of numbers {said or ' or '.join(EPISODE)}; name the one that "
+            f"tells the episode with --episode; it has {listed}."
+        )
+    return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,54 @@
+"""Goals that a user asks about: a table of numbers, one goal per row."""
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from merlin.errors import MerlinError
+from merlin.io.files import read_limited
+
+MOST_BYTES = 1 << 24
+MOST_GOALS = 10_000
+
+
+def read_goals(path: Path, dim: int) -> Float[np.ndarray, "goals goal"]:
+    """Read a .csv (numbers, a header is passed over) or a .npy."""
+    if path.suffix not in (".csv", ".npy"):
+        raise MerlinError(f"goals {path}: is neither .csv nor .npy; give one row per goal.")
+    content = read_limited(path, MOST_BYTES)
+    try:
+        table = _npy(content) if path.suffix == ".npy" else _csv(content)
+    except (ValueError, EOFError, csv.Error):
+        message = f"goals {path}: cannot be read as numbers; give one row of {dim} per goal."
+        raise MerlinError(message) from None
+    if table.ndim == 1 and table.size == dim:
+        table = table[None]
+    if table.ndim != 2 or table.shape[1] != dim or not 1 <= len(table) <= MOST_GOALS:
+        raise MerlinError(
+            f"goals {path}: the shape is {table.shape}; give 1 to {MOST_GOALS} rows of {dim}."
+        )
+    if not np.isfinite(table).all():
+        raise MerlinError(f"goals {path}: holds numbers that are not finite; correct them.")
+    return table
+
+
+def _npy(content: bytes) -> np.ndarray:
+    return np.asarray(np.load(io.BytesIO(content), allow_pickle=False), np.float32)
+
+
+def _csv(content: bytes) -> np.ndarray:
+    rows = [row for row in csv.reader(io.StringIO(content.decode())) if row]
+    if rows and not all(map(_is_number, rows[0])):
+        rows = rows[1:]
+    return np.array([[float(cell) for cell in row] for row in rows], np.float32)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

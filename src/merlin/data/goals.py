@@ -1,0 +1,400 @@
+"""How goals are sampled: from trajectories to batches of transitions and their goals.
+
+A learner declares a `Sampling`: how the transition (s, a, s') of a row is drawn, which segments
+around it are wanted, and each distribution of goals by name. All goals of a row are for the same
+transition. A method with a value function may want
+
+    Sampling(
+        steps="transitions",
+        goals={
+            "value": Goals(current=0.2, future=0.5, random=0.3, offsets=Geometric(0.99)),
+            "actor": Goals(future=1.0, subgoal=25),
+        },
+    )
+
+Merlin's rule, that of "Learning to Reach Goals via Diffusion", is `hindsight(ratio, "pairs")`: an
+episode uniformly, then a pair of its states t < i uniformly. With the probability `ratio` the goal
+is what was achieved at i and the horizon i - t; otherwise it is the episode's desired goal and the
+horizon is the number of states from t to the end of the episode, t included.
+"""
+
+import abc
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int32, Integer, UInt32
+
+from merlin.errors import MerlinError
+from merlin.types import Batch, DrawnGoals, PRNGKeyArray, Segment, Trajectories
+
+Steps = Literal["pairs", "episodes", "transitions"]
+"""How the step t of a row is drawn.
+
+pairs        an episode uniformly, then two of its states uniformly: t is the earlier. Step t of an
+             episode of T states has the probability (T - 1 - t) / (T (T - 1) / 2). Where goals may
+             only be so many steps ahead and the episode is longer, t is one of its actions
+             uniformly.
+episodes     an episode uniformly, then one of its actions uniformly.
+transitions  one of all actions uniformly: a long episode is drawn more often than a short one.
+"""
+
+
+class Offsets(abc.ABC):
+    """How many steps after t a future goal is achieved: from 1 to the end of the episode."""
+
+    @abc.abstractmethod
+    def draw(self, word: UInt32[Array, " n"], rest: Int32[Array, " n"]) -> Int32[Array, " n"]:
+        """From a random word and the number of steps that the episode has after t."""
+
+    @abc.abstractmethod
+    def shares(self, steps: Float[np.ndarray, " length"]) -> Float[np.ndarray, " length"]:
+        """How probable each step of an episode is as the goal's, given how probable it is as t."""
+
+
+@dataclass(frozen=True)
+class Uniform(Offsets):
+    """All later steps of the episode are equally probable, or of those at most `limit` ahead."""
+
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise MerlinError(f"limit: {self.limit} is below 1; a future goal is a step away.")
+
+    def draw(self, word: UInt32[Array, " n"], rest: Int32[Array, " n"]) -> Int32[Array, " n"]:
+        within = rest if self.limit is None else jnp.minimum(rest, self.limit)
+        return 1 + uniform_below(word, within)
+
+    def shares(self, steps: Float[np.ndarray, " length"]) -> Float[np.ndarray, " length"]:
+        limit = len(steps) if self.limit is None else self.limit
+        rest = len(steps) - 1.0 - np.arange(len(steps) - 1)
+        up_to = np.concatenate([[0.0], np.cumsum(steps[:-1] / np.minimum(rest, limit))])
+        return up_to - up_to[np.maximum(np.arange(len(steps)) - limit, 0)]
+
+    def cuts(self, length: Any) -> Any:
+        """Whether the limit leaves out any step of an episode with so many states."""
+        return False if self.limit is None else length - 1 > self.limit
+
+
+@dataclass(frozen=True)
+class Geometric(Offsets):
+    """k with the probability (1 - discount) discount^(k - 1), capped at the episode's end."""
+
+    discount: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.discount < 1.0:
+            raise MerlinError(f"discount: {self.discount} is not between 0 and 1.")
+
+    def draw(self, word: UInt32[Array, " n"], rest: Int32[Array, " n"]) -> Int32[Array, " n"]:
+        # 24 bits, which a float32 holds exactly: above 0 and at most 1.
+        uniform = ((word >> np.uint32(8)) + np.uint32(1)).astype(jnp.float32) * jnp.float32(2**-24)
+        whole = jnp.floor(jnp.log(uniform) / jnp.float32(math.log(self.discount)))
+        return jnp.minimum(1 + whole.astype(jnp.int32), rest)
+
+    def shares(self, steps: Float[np.ndarray, " length"]) -> Float[np.ndarray, " length"]:
+        from scipy.signal import lfilter  # SciPy's signals take a while to import
+
+        goal = lfilter([0.0, 1.0 - self.discount], [1.0, -self.discount], steps)
+        goal[-1] = steps.sum() - goal[:-1].sum()
+        return goal
+
+
+@dataclass(frozen=True)
+class Fixed(Offsets):
+    """Always so many steps, capped at the episode's end."""
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise MerlinError(f"steps: {self.steps} is below 1; a future goal is a step away.")
+
+    def draw(self, word: UInt32[Array, " n"], rest: Int32[Array, " n"]) -> Int32[Array, " n"]:
+        return jnp.minimum(self.steps, rest)
+
+    def shares(self, steps: Float[np.ndarray, " length"]) -> Float[np.ndarray, " length"]:
+        at = np.minimum(np.arange(len(steps)) + self.steps, len(steps) - 1)
+        return np.bincount(at, steps, len(steps))
+
+
+class Place(NamedTuple):
+    """Where in the data the rows of a batch are from."""
+
+    episode: Int32[Array, " n"]
+    begin: Int32[Array, " n"]  # the row of the episode's first state
+    length: Int32[Array, " n"]  # its number of states
+    t: Int32[Array, " n"]  # from 0 to length - 2: the last state has no action
+
+
+@dataclass(frozen=True)
+class Goals:
+    """A distribution of goals for the state at step t of an episode."""
+
+    future: float = 0.0  # share of goals achieved later in the same episode
+    desired: float = 0.0  # share that is the episode's desired goal
+    random: float = 0.0  # share achieved by any state of the dataset
+    current: float = 0.0  # share that is achieved already, at t
+    offsets: Offsets = Uniform()  # of the future goals
+    subgoal: int = 0  # if above 0: also what is achieved so many steps ahead, capped at the goal
+
+    def __post_init__(self) -> None:
+        shares = (self.future, self.desired, self.random, self.current)
+        if not (min(shares) >= 0.0 and math.isclose(sum(shares), 1.0, abs_tol=1e-6)):
+            raise MerlinError(
+                "future, desired, random, current: are shares from 0 up that add up to 1, "
+                f"not {shares}."
+            )
+        if self.subgoal < 0:
+            raise MerlinError(f"subgoal: {self.subgoal} is not a number of steps from 0 up.")
+
+    def draw(
+        self,
+        data: Trajectories,
+        place: Place,
+        later: Int32[Array, " n"],
+        row: Int32[Array, " n"],
+        word: UInt32[Array, " n"],
+    ) -> DrawnGoals:
+        """Goals for a place: `later` is the step of a future one, `row` the state of a random one.
+
+        The word decides which of the two it is, or the desired goal, or the current one.
+        """
+        kinds = self._kinds(word)
+        now, last, left = place.begin + place.t, place.length - 1, place.length - place.t
+        future = place.begin + later
+        state = _choose(kinds, future=future, desired=future, random=row, current=now)
+        steps = _choose(
+            kinds, future=later - place.t, desired=left, random=left, current=jnp.zeros_like(left)
+        )
+        goal = data.achieved_goals[state]
+        if self.desired > 0.0:
+            assert data.desired_goals is not None, "make_spec refuses this"
+            meant = data.desired_goals[place.episode]
+            goal = jnp.where(kinds["desired"][:, None], meant, goal)
+        drawn = DrawnGoals(
+            goal=goal,
+            observation=data.observations[state],
+            horizon=steps.astype(jnp.float32),
+            reached=state == now,
+            relabelled=kinds.get("future", jnp.zeros(word.shape, bool)),
+        )
+        if self.subgoal == 0:
+            return drawn
+        end = _choose(kinds, future=later, desired=last, random=last, current=place.t)
+        on_the_way = place.begin + jnp.minimum(place.t + self.subgoal, end)
+        return drawn._replace(
+            subgoal=data.achieved_goals[on_the_way],
+            subgoal_observation=data.observations[on_the_way],
+        )
+
+    def _kinds(self, word: UInt32[Array, " n"]) -> dict[str, Bool[Array, " n"]]:
+        """Which rows have a goal of each kind that has a share."""
+        shares = {"future": self.future, "desired": self.desired}
+        shares |= {"random": self.random, "current": self.current}
+        *others, last = (name for name, share in shares.items() if share > 0.0)
+        left, below, found = jnp.ones(word.shape, bool), 0.0, {}
+        for name in others:
+            below += shares[name]
+            found[name] = left & (word < np.uint32(min(below * 2**32, 2**32 - 1)))
+            left &= ~found[name]
+        return {**found, last: left}
+
+
+def _choose(
+    kinds: dict[str, Bool[Array, " n"]], **values: Int32[Array, " n"]
+) -> Int32[Array, " n"]:
+    """Of values by kind, for each row that of its own kind."""
+    *others, last = kinds
+    chosen = values[last]
+    for name in others:
+        chosen = jnp.where(kinds[name], values[name], chosen)
+    return chosen
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What transitions, segments and goals a learner wants to be shown."""
+
+    goals: Mapping[str, Goals]
+    steps: Steps = "transitions"
+    ahead: int = 0  # length of the segment from t on
+    behind: int = 0  # length of the segment that ends with t
+
+    def __post_init__(self) -> None:
+        if not self.goals:
+            raise MerlinError("goals: there are none; name at least one distribution.")
+        if self.ahead < 0 or self.behind < 0:
+            raise MerlinError("ahead, behind: a segment has 0 steps (none) or more.")
+
+    @property
+    def desired(self) -> float:
+        """The largest share of desired goals that any of the distributions has."""
+        return max(goals.desired for goals in self.goals.values())
+
+    def for_data(self, has_desired_goals: bool) -> "Sampling":
+        """The same for trajectories that may have no desired goals: future ones stand in."""
+        if has_desired_goals or self.desired == 0.0:
+            return self
+        goals = {
+            name: replace(each, future=each.future + each.desired, desired=0.0)
+            for name, each in self.goals.items()
+        }
+        return replace(self, goals=goals)
+
+    def draw(self, data: Trajectories, key: PRNGKeyArray, n: int) -> Batch:
+        """Draw `n` examples; pure, so the same key gives the same batch.
+
+        Distributions are independent of each other, given the transition.
+        """
+        first = next(iter(self.goals.values()))
+        # The pair of states that gives t also gives a uniform later step, and a fourth word is
+        # left: a first distribution that needs no more draws no more.
+        covered = first.random == 0.0 and isinstance(first.offsets, Uniform)
+        more = len(self.goals) - covered
+        words = jax.random.bits(key, (4 + 3 * more, n), jnp.uint32)
+        uniform = first.offsets if isinstance(first.offsets, Uniform) else Uniform()
+        place, later = self._place(data, words[:3], uniform)
+        own = iter(words[4:].reshape(more, 3, n))
+        goals = {}
+        for index, (name, wanted) in enumerate(self.goals.items()):
+            if index == 0 and covered:
+                goals[name] = wanted.draw(data, place, later, place.begin, words[3])
+                continue
+            kind, offset, row = next(own)
+            goals[name] = wanted.draw(
+                data,
+                place,
+                place.t + wanted.offsets.draw(offset, place.length - 1 - place.t),
+                uniform_below(row, len(data.achieved_goals)),
+                kind,
+            )
+        now = place.begin + place.t
+        return Batch(
+            observation=data.observations[now],
+            action=data.actions[now - place.episode],
+            next_observation=data.observations[now + 1],
+            achieved_goal=data.achieved_goals[now],
+            next_achieved_goal=data.achieved_goals[now + 1],
+            first_observation=data.observations[place.begin],
+            goals=goals,
+            ahead=_segment(data, place, place.t, self.ahead),
+            behind=_segment(data, place, place.t - self.behind + 1, self.behind),
+        )
+
+    def _place(
+        self, data: Trajectories, words: UInt32[Array, "3 n"], offsets: Uniform
+    ) -> tuple[Place, Int32[Array, " n"]]:
+        """Where rows are from, and for each a later step of its episode, drawn uniformly."""
+        if self.steps == "transitions":
+            # Episodes have one action fewer than states.
+            first_actions = data.starts - jnp.arange(len(data.starts))
+            action = uniform_below(words[0], len(data.actions))
+            episode = jnp.searchsorted(first_actions, action, side="right").astype(jnp.int32) - 1
+        else:
+            episode = uniform_below(words[0], len(data.starts) - 1)
+        begin = data.starts[episode]
+        length = data.starts[episode + 1] - begin
+        if self.steps == "pairs":
+            # Two different states, ordered: uniform over pairs, whatever the length.
+            one = uniform_below(words[1], length)
+            other = uniform_below(words[2], length - 1)
+            other = other + (other >= one).astype(jnp.int32)
+            t, later = jnp.minimum(one, other), jnp.maximum(one, other)
+            if offsets.limit is not None:
+                step, cut = uniform_below(words[1], length - 1), offsets.cuts(length)
+                near = step + offsets.draw(words[2], length - 1 - step)
+                t, later = jnp.where(cut, step, t), jnp.where(cut, near, later)
+            return Place(episode, begin, length, t), later
+        if self.steps == "episodes":
+            t = uniform_below(words[1], length - 1)
+        else:
+            t = action - (begin - episode)
+        return Place(episode, begin, length, t), t + offsets.draw(words[2], length - 1 - t)
+
+    def step_shares(self, length: int) -> Float[np.ndarray, " length"]:
+        """How probable each step of an episode of so many states is as t."""
+        step = np.arange(length)
+        first = next(iter(self.goals.values())).offsets
+        cut = isinstance(first, Uniform) and first.cuts(length)
+        if self.steps == "pairs" and not cut:
+            return (length - 1 - step) / (length * (length - 1) / 2)
+        return (step < length - 1) / (length - 1.0)
+
+    def episode_shares(
+        self, lengths: Integer[np.ndarray, " episodes"]
+    ) -> Float[np.ndarray, " episodes"]:
+        """How probable each episode is, given their numbers of states."""
+        if self.steps == "transitions":
+            return (lengths - 1.0) / (lengths - 1.0).sum()
+        return np.full(len(lengths), 1.0 / len(lengths))
+
+
+def hindsight(
+    ratio: float, steps: Steps, *, limit: int | None = None, ahead: int = 0, behind: int = 0
+) -> Sampling:
+    """One distribution: a share of future goals, uniformly, and the others desired ones.
+
+    With a `limit`, future goals are at most so many steps ahead.
+    """
+    if not 0.0 <= ratio <= 1.0:
+        raise MerlinError(
+            f"hindsight_ratio: {ratio} is not between 0 and 1; "
+            "it is the share of goals taken from the future of the same episode."
+        )
+    goals = {"policy": Goals(future=ratio, desired=1.0 - ratio, offsets=Uniform(limit))}
+    return Sampling(goals, steps, ahead=ahead, behind=behind)
+
+
+def _segment(
+    data: Trajectories, place: Place, first: Int32[Array, " n"], steps: int
+) -> Segment | None:
+    """So many steps of the episode from `first` on, within its edges."""
+    if steps == 0:
+        return None
+    wanted = first[:, None] + jnp.arange(steps)
+    state = jnp.clip(wanted, 0, place.length[:, None] - 1)
+    action = jnp.clip(wanted, 0, place.length[:, None] - 2)
+    return Segment(
+        observations=data.observations[place.begin[:, None] + state],
+        actions=data.actions[(place.begin - place.episode)[:, None] + action],
+        valid=wanted == state,
+    )
+
+
+def uniform_below(bits: UInt32[Array, " n"], limit: int | Int32[Array, " n"]) -> Int32[Array, " n"]:
+    """Random words to whole numbers from 0 to `limit` - 1: the high half of words times limit.
+
+    No number is likelier than another by more than limit / 2^32. jax.random.randint does better,
+    for twice the words and a division; here that would be a fiftieth of the training time.
+    """
+    limit = jnp.asarray(limit).astype(jnp.uint32)
+    low, high = np.uint32(0xFFFF), np.uint32(16)
+    # 32 x 32 bits by schoolbook multiplication, because there are no 64-bit integers here.
+    a, b, c, d = bits >> high, bits & low, limit >> high, limit & low
+    middle = a * d + ((b * d) >> high)
+    carry = (b * c + (middle & low)) >> high
+    return (a * c + (middle >> high) + carry).astype(jnp.int32)
+
+
+def draw_mixture(
+    sampling: Sampling,
+    parts: tuple[Trajectories, Trajectories],
+    key: PRNGKeyArray,
+    sizes: tuple[int, int],
+) -> Batch:
+    """One batch with so many examples of recorded and of made trajectories, by the same rule.
+
+    Random goals are from the dataset that their transition is from.
+    """
+    rules = sampling, sampling.for_data(parts[1].desired_goals is not None)
+    keys = jax.random.split(key)
+    drawn = [
+        rule.draw(data, k, n) for rule, data, k, n in zip(rules, parts, keys, sizes, strict=True)
+    ]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *drawn)

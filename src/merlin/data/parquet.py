@@ -1,0 +1,119 @@
+"""Numbers from parquet files. pyarrow is imported when the first one is opened."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from merlin.data.conversion import reading
+from merlin.data.logs import Column, check_declared, regular_file, require
+from merlin.errors import MerlinError
+
+BATCH = 1 << 16
+
+
+def columns(file: Path) -> dict[str, Column]:
+    """The columns of numbers and of vectors of numbers in a file; others are passed over."""
+    opened = _open(file)
+    found = {}
+    with reading(file, "parquet"):
+        for field in opened.schema_arrow:
+            kind, shape = field.type, tuple[int, ...]()
+            if _is_list(kind):
+                kind, shape = kind.value_type, (_width(opened, field.name),)
+            if _is_number(kind) and 0 not in shape:
+                found[field.name] = Column(shape)
+    return found
+
+
+def count_rows(file: Path) -> int:
+    return _open(file).metadata.num_rows
+
+
+def read(files: Sequence[Path], known: dict[str, Column], names: Sequence[str]) -> dict[str, Any]:
+    """Columns of several files back to back."""
+    rows = sum(count_rows(file) for file in files)
+    found: dict[str, np.ndarray] = {}
+    row = 0
+    for file in files:
+        opened = _open(file)
+        with reading(file, "parquet"):
+            for name in names if not found else ():
+                dtype = np.dtype(_value_type(opened, name).to_pandas_dtype())
+                shape = (rows, *known[name].shape)
+                size = sum(other.stat().st_size for other in files)
+                check_declared(math.prod(shape) * dtype.itemsize, size, file)
+                found[name] = np.empty(shape, dtype)
+            end = row + opened.metadata.num_rows
+            # In batches: what a damaged file claims beyond its rows is never unpacked.
+            for batch in opened.iter_batches(batch_size=BATCH, columns=list(names)):
+                if row + len(batch) > end:
+                    raise ValueError("it has more rows than it says")
+                for name in names:
+                    place = found[name][row : row + len(batch)]
+                    _copy(batch.column(name), place, f"{file}: {name}")
+                row += len(batch)
+            if row != end:
+                raise ValueError("it has fewer rows than it says")
+    return found
+
+
+def _open(file: Path) -> Any:
+    parquet = require("pyarrow.parquet", "parquet")
+    size = regular_file(file).stat().st_size
+    with reading(file, "parquet"):
+        # From 14.0.1 on pyarrow makes no Python object that a schema asks for. Of the metadata
+        # only the sizes are asked for here: to look at a damaged row group aborts the process.
+        opened = parquet.ParquetFile(file)
+        if opened.metadata.num_rows < 0:
+            raise ValueError("it claims a negative number of rows")
+        check_declared(8 * opened.metadata.num_rows, size, file)
+        return opened
+
+
+def _copy(array: Any, place: np.ndarray, where: str) -> None:
+    """Put the rows of an arrow array where they belong."""
+    if array.null_count:
+        raise MerlinError(f"{where} has empty rows; fill or drop them.")
+    if place.ndim == 1:
+        place[:] = array.to_numpy(zero_copy_only=False)
+        return
+    rows, width = place.shape
+    values = array.flatten()
+    uneven = len(values) != rows * width
+    if not uneven and not _is_fixed(array.type):
+        uneven = bool((np.diff(array.offsets.to_numpy()) != width).any())
+    if uneven or values.null_count:
+        raise MerlinError(f"{where} does not hold {width} numbers in every row; repair it.")
+    place[:] = values.to_numpy(zero_copy_only=False).reshape(rows, width)
+
+
+def _width(opened: Any, name: str) -> int:
+    """How many numbers the vectors of a column have: as many as the first."""
+    kind = opened.schema_arrow.field(name).type
+    if _is_fixed(kind):
+        return kind.list_size
+    for batch in opened.iter_batches(batch_size=1, columns=[name]):
+        return len(batch.column(0).flatten())
+    return 0
+
+
+def _value_type(opened: Any, name: str) -> Any:
+    kind = opened.schema_arrow.field(name).type
+    return kind.value_type if _is_list(kind) else kind
+
+
+def _is_list(kind: Any) -> bool:
+    types = require("pyarrow.types", "parquet")
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+def _is_fixed(kind: Any) -> bool:
+    return require("pyarrow.types", "parquet").is_fixed_size_list(kind)
+
+
+def _is_number(kind: Any) -> bool:
+    types = require("pyarrow.types", "parquet")
+    return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)

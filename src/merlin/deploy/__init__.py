@@ -1,0 +1,1 @@
+"""Trained policies elsewhere: NumPy runtime, ONNX, and a page in the browser."""

@@ -1,0 +1,257 @@
+"""Policies as ONNX graphs, for whatever runs those.
+
+The whole policy is in the graph, from raw observation and goal to the action within its bounds.
+The horizon is an input with a default: without it the graph acts as the policy was evaluated.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from merlin.deploy.graph import Graph, Value, require
+from merlin.deploy.lookahead import pick
+from merlin.deploy.networks import Cnn, forward
+from merlin.deploy.weights import Weights, read
+from merlin.errors import MerlinError
+from merlin.io.files import check_free, write_bytes
+from merlin.policies.images import SeeingPolicy
+from merlin.training.folder import policy_file
+from merlin.training.runs import load_policy
+
+OPSET, IR_VERSION = 17, 10
+"""Old enough for the runtimes on robots, new enough for all that is used here."""
+SAMPLES, AT_ONCE = 1000, 100
+FAR = np.arange(SAMPLES) % 2 == 0
+"""Every other sample lies beyond what the normaliser lets through."""
+TOLERANCE = np.where(FAR, 1e-4, 1e-5)
+"""Of an action, or of its bounds where these are wider than one. Where no data has been, networks
+are steep, and float32 rounds by more."""
+UNTOLD = 0.0
+"""The horizon that stands for none in the graph of a policy that judges proposals or has a map."""
+TIE = 1e-3
+"""Steps to a goal that are the same: two proposals are as good."""
+
+
+def export(
+    run: str | Path,
+    out: str | Path,
+    *,
+    seed: int | None = None,
+    checkpoint: str = "final",
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Write one policy of a run as ONNX, once it has been found to act as the JAX policy does."""
+    out = Path(out)
+    if out.suffix != ".onnx":
+        raise MerlinError(f"out: {out} is not named as ONNX files are; give it the end .onnx.")
+    check_free(out, overwrite)
+    source = policy_file(Path(run), seed, checkpoint)
+    weights = read(source)
+    require("onnx"), require("onnxruntime")
+    policy = load_policy(source)
+    # A graph draws nothing: its proposals come from the numbers of a policy without a key.
+    chances = _inner(policy).chances(None) if weights.judge is not None else ()
+    content = build(weights, *(np.asarray(part, np.float32) for part in chances))
+    difference = verify(content, weights, policy)
+    write_bytes(out, content)
+    return {
+        "path": str(out),
+        "policy": str(source),
+        "task": weights.about.get("task"),
+        "algo": weights.about["algo"],
+        "horizon": weights.horizon,
+        "inputs": _shapes(weights),
+        "outputs": list(_outputs(weights)),
+        "bytes": len(content),
+        "samples": SAMPLES,
+        "largest_difference": difference,
+    }
+
+
+def build(weights: Weights, *chances: np.ndarray) -> bytes:
+    """The serialised model; one that judges proposals is given the numbers that it draws by."""
+    onnx = require("onnx")
+    graph, helper = Graph(), onnx.helper
+    types = {part.name: part.dtype for part in _inputs(weights)}
+    types["horizon"] = np.dtype(np.float32)
+    seen, wanted = _inputs(weights)
+    state, goal = seen.given(graph), wanted.given(graph)
+    told: Any = Value(graph, "horizon", np.zeros(1, np.float32))
+    if weights.places is not None:
+        goal, steps = weights.places.heading(state, goal)
+        told = np.where(told == UNTOLD, steps, told)
+    state, goal = seen.standardised(state), wanted.standardised(goal)
+    if weights.horizon is not None:
+        chosen = weights.judge is None and weights.places is None
+        default = weights.horizon if chosen else UNTOLD
+        graph.constants["horizon"] = np.array([default], np.float32)
+    size = len(weights.action_scale)
+    if weights.simple:
+        embedded = [] if weights.horizon is None else [weights.embed(told)]
+        raw = weights.outputs(state, goal, *embedded)
+        if weights.gaussian:
+            spread = np.logaddexp(0.0, raw[..., size:]) + weights.constants.min_std
+            graph.output("std", spread)
+        unit = weights.within_bounds(raw[..., :size])
+    else:
+        unit = _chosen(weights, state[..., None, :], goal[..., None, :], told, *chances)
+    graph.output("action", unit * weights.action_scale + weights.action_centre)
+    info = helper.make_tensor_value_info
+    model = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "policy",
+            [
+                info(
+                    name,
+                    helper.np_dtype_to_tensor_dtype(types.get(name, told.example.dtype)),
+                    shape,
+                )
+                for name, shape in _shapes(weights).items()
+            ],
+            [info(name, onnx.TensorProto.FLOAT, ["batch", size]) for name in _outputs(weights)],
+            [onnx.numpy_helper.from_array(v, name) for name, v in graph.constants.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="merlin",
+    )
+    horizons = {"horizon": weights.horizon, "max_horizon": weights.max_period}
+    kept = {k: weights.about.get(k) for k in ("task", "algo", "seed", "step")}
+    helper.set_model_props(model, {k: str(v) for k, v in (kept | horizons).items()})
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def _chosen(weights: Weights, state: Any, goal: Any, horizon: Any, *chances: np.ndarray) -> Any:
+    """The action of Merlin-plus in units of its bounds; states and goals are its only proposals."""
+    gaussians, judge, told = weights.gaussians, weights.judge, horizon[..., None]
+    unasked = horizon == UNTOLD
+    if judge is not None:
+        # The horizon of those that hurry stands beside it, without a concatenation, so that one
+        # row serves all.
+        first, soon = np.array([[1, 0], [0, weights.constants.soon]], np.float32)
+        told = np.where(unasked[..., None], weights.horizon, told) * first + soon
+    mixtures = gaussians.mixture(forward(weights.layers, state, goal, weights.embed(told)))
+    if judge is None:
+        return gaussians.densest(mixtures).sum(axis=-2)
+    proposed, likely = judge.proposals(gaussians, mixtures, *chances)
+    best = judge.cost(state, goal, proposed, likely).argmin(axis=-1)
+    return pick(proposed, np.where(unasked, best, 0))
+
+
+def verify(content: bytes, weights: Weights, policy: Any) -> float:
+    """The largest difference to the JAX policy over random inputs; refuses what is no rounding."""
+    runtime = require("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3  # it would warn that the horizon has a default, as it should
+    session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(0)
+    inputs = {part.name: part.samples(rng) for part in _inputs(weights)}
+    unit = np.maximum(weights.action_scale, 1.0)
+    largest = np.zeros(SAMPLES)
+    act = jax.jit(jax.vmap(lambda *row: policy(*row)))
+    for horizon in (None, rng.integers(1, int(weights.max_period) + 1, SAMPLES)):
+        if horizon is not None and weights.horizon is None:
+            continue
+        told = {} if horizon is None else {"horizon": horizon.astype(np.float32)}
+        for some in np.split(np.arange(SAMPLES), SAMPLES // AT_ONCE):
+            rows = {name: array[some] for name, array in (inputs | told).items()}
+            (action,) = session.run(["action"], rows)
+            wanted = np.asarray(act(*rows.values()))
+            right = wanted[:, None]
+            if weights.judge is not None and horizon is None:
+                right = _as_good(policy, rows)
+            difference = (np.abs(action[:, None] - right) / unit).max(axis=2).min(axis=1)
+            largest[some] = np.maximum(largest[some], difference)
+    if not (largest <= TOLERANCE).all():
+        raise MerlinError(
+            f"the ONNX policy differs from the JAX policy by {largest.max():.1e}, which rounding "
+            "does not explain; nothing was written. Please report this."
+        )
+    return float(largest.max())
+
+
+def _inner(policy: Any) -> Any:
+    """The policy on vectors behind an encoder, or the policy itself."""
+    return policy.policy if isinstance(policy, SeeingPolicy) else policy
+
+
+def _as_good(policy: Any, rows: dict[str, np.ndarray]) -> np.ndarray:
+    """For each row the proposals of which rounding may take any; infinity for the others."""
+    states, goals = rows["observation"], rows["goal"]
+    if isinstance(policy, SeeingPolicy):
+        states = np.asarray(jax.vmap(policy.encoder)(jnp.asarray(states)))
+    policy = _inner(policy)
+
+    def judged(state: jax.Array, goal: jax.Array) -> jax.Array:
+        mixture, actions, _ = policy.proposals(state, goal, policy.chances(None))
+        costs = jax.vmap(policy.cost, (None, None, None, 0))(state, goal, mixture, actions)
+        same = jnp.isclose(costs, jnp.min(costs), rtol=TIE, atol=TIE)
+        return jnp.where(same[:, None], actions, jnp.inf)
+
+    return np.asarray(jax.jit(jax.vmap(judged))(states, goals))
+
+
+class Input(NamedTuple):
+    """A state or a goal, which is an image if there is a CNN to see it with."""
+
+    name: str
+    mean: np.ndarray  # of its numbers, or of an image's features
+    scale: np.ndarray
+    limit: np.ndarray
+    cnn: Cnn | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.mean.shape if self.cnn is None else self.cnn.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(np.float32 if self.cnn is None else np.uint8)
+
+    def given(self, graph: Graph) -> Any:
+        """What the graph is given; of an image, its features."""
+        value: Any = Value(graph, self.name, np.zeros((1, *self.shape), self.dtype))
+        return value if self.cnn is None else self.cnn(value)
+
+    def standardised(self, value: Any) -> Any:
+        """As the policy's network is given it."""
+        if self.cnn is not None and not self.cnn.layers:
+            return value
+        return np.minimum(np.maximum((value - self.mean) * self.scale, -self.limit), self.limit)
+
+    def samples(self, rng: np.random.Generator) -> np.ndarray:
+        """What occurs, and what is far outside; of images, some about the mean one, and noise."""
+        shape, cnn = (SAMPLES, *self.shape), self.cnn
+        if cnn is None:
+            spread = np.where(FAR[:, None], 2 * self.limit, 1.0)
+            return (self.mean + spread * rng.standard_normal(shape) / self.scale).astype(np.float32)
+        near = cnn.mean.reshape(cnn.shape) + rng.standard_normal(shape, np.float32) / cnn.scale
+        far = FAR[:, None, None, None]
+        images = np.where(far, rng.integers(0, 256, shape, np.uint8), np.clip(near, 0, 255))
+        return images.astype(np.uint8)
+
+
+def _inputs(weights: Weights) -> tuple[Input, Input]:
+    seen = weights.observation_mean, weights.observation_scale, weights.observation_limit
+    wanted = weights.goal_mean, weights.goal_scale, weights.goal_limit
+    return (
+        Input("observation", *seen, weights.cnn),
+        Input("goal", *wanted, weights.cnn if weights.goal_image else None),
+    )
+
+
+def _shapes(weights: Weights) -> dict[str, list[str | int]]:
+    """Of what the graph is given."""
+    shapes: dict[str, list[str | int]] = {
+        part.name: ["batch", *part.shape] for part in _inputs(weights)
+    }
+    return shapes if weights.horizon is None else shapes | {"horizon": ["batch or 1"]}
+
+
+def _outputs(weights: Weights) -> list[str]:
+    return ["action", "std"] if weights.simple and weights.gaussian else ["action"]

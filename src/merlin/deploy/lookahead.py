@@ -1,0 +1,165 @@
+"""Merlin-plus on NumPy arrays: a mixture of Gaussians, and a judge of what it proposes.
+
+The arithmetic of `learners.plus` and `learners.judge` for actions in units of their bounds, -1 to
+1. Arrays are (..., proposals, width); like `networks`, this runs on the values of a graph, too.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from merlin.deploy.networks import Layer, fits, forward
+
+
+class Mixture(NamedTuple):
+    """Gaussians over actions, one mixture per row."""
+
+    heights: Any  # (..., components); log weights per volume, up to a constant
+    means: Any  # (..., components, action)
+    stds: Any  # (..., components, action); in the units of actions themselves
+    widths: Any  # the same, where none counts as narrower than it may
+
+    def first(self) -> "Mixture":
+        """That of the first row alone."""
+        heights, *others = self
+        return Mixture(heights[..., :1, :], *(part[..., :1, :, :] for part in others))
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """How the outputs of a network are a mixture over actions, and what it proposes."""
+
+    components: int
+    scale: np.ndarray  # half the range of each action
+    min_std: float  # added to every deviation
+    narrow: float  # share of `scale`; a component counts as no narrower than that
+    haste: np.ndarray  # how many times as far as the action for a short horizon proposals go
+
+    def mixture(self, outputs: Any) -> Mixture:
+        """The mixture that a network tells."""
+        dim = len(self.scale)
+        size, shape = self.components * dim, (*outputs.shape[:-1], self.components, dim)
+        # Where the bounds leave no choice, models are told zero.
+        means = np.tanh(outputs[..., :size]).reshape(shape) * self._free
+        stds = np.logaddexp(0.0, outputs[..., size : 2 * size]).reshape(shape) + self.min_std
+        # The network of a single component tells no weight.
+        weights = outputs[..., 2 * size :] if self.components > 1 else outputs[..., :1] * 0.0
+        return self.weighted(weights, means, stds)
+
+    def weighted(self, weights: Any, means: Any, stds: Any) -> Mixture:
+        """The mixture of components with such log weights."""
+        widths = np.maximum(stds, self._least_width)
+        return Mixture(weights - np.log(widths).sum(axis=-1), means, stds, widths)
+
+    @cached_property
+    def _free(self) -> np.ndarray:
+        return (self.scale > 0).astype(np.float32)
+
+    @cached_property
+    def _least_width(self) -> np.ndarray:
+        return (self.narrow * self.scale).astype(np.float32)
+
+    @cached_property
+    def _per_unit(self) -> np.ndarray:
+        """What turns lengths of actions into units; 0 where there is no choice."""
+        return self._free / np.where(self.scale > 0, self.scale, np.float32(1.0))
+
+    def densest(self, mixture: Mixture) -> Any:
+        """For each row the mean of the component with the highest weight per volume."""
+        return pick(mixture.means, mixture.heights.argmax(axis=-1))
+
+    def log_density(self, mixture: Mixture, actions: Any) -> Any:
+        """Of a mixture at each action, up to a constant."""
+        off = (actions[..., None, :] - mixture.means) * self.scale / mixture.widths
+        each = mixture.heights - (off * off).sum(axis=-1) * 0.5
+        return np.logaddexp.reduce(each, axis=-1)
+
+    def draw(self, mixture: Mixture, luck: np.ndarray, noise: np.ndarray) -> Any:
+        """Actions from a mixture.
+
+        Standard Gumbel numbers (rows, components) choose components by their weight per volume;
+        standard normal ones (rows, action) choose actions.
+        """
+        which = (mixture.heights + luck).argmax(axis=-1)
+        mean, std = pick(mixture.means, which), pick(mixture.stds, which)
+        return np.clip(mean + std * noise * self._per_unit, -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What judges proposals; its states and goals are standardised."""
+
+    distance: tuple[Layer, ...]
+    model: tuple[Layer, ...]
+    guide: tuple[Layer, ...]
+    square_error: float
+    candidates: int
+    depth: int
+    caution: float
+    discount: float
+    bin_width: int  # horizons per class of the temporal distance
+    log_odds: float
+    walk_weights: np.ndarray  # of the distances after the first step and at the end of a walk
+
+    def proposals(
+        self, gaussians: Gaussians, mixtures: Mixture, luck: np.ndarray, noise: np.ndarray
+    ) -> tuple[Any, Any]:
+        """Actions worth judging, and how likely the mixture of the first row makes each.
+
+        The first is the densest, the next hurry, as the mixture of the second row does; the others
+        are drawn.
+        """
+        dense, mixture = gaussians.densest(mixtures), mixtures.first()
+        haste = gaussians.haste[: self.candidates, None]
+        actions = [dense[..., :1, :], np.clip(dense[..., 1:, :] * haste, -1.0, 1.0)]
+        if len(luck):
+            actions.append(gaussians.draw(mixture, luck, noise).astype(np.float32))
+        proposed = np.concatenate(actions, axis=-2)
+        return proposed, gaussians.log_density(mixture, proposed)
+
+    def cost(self, states: Any, goals: Any, actions: Any, likely: Any) -> Any:
+        """Steps to the goal by way of each action, weighed against how likely it is."""
+        steps = self.steps_along(states, goals, actions)
+        return steps - likely * (self.caution * self.square_error)
+
+    def steps_along(self, states: Any, goals: Any, actions: Any) -> Any:
+        """Distances by way of actions and then the policy's own steps."""
+        first = states + forward(self.model, states, actions)
+        if self.depth == 1:
+            return self.steps(first, goals)
+        end = first + forward(self.guide, first, goals)
+        left = self.steps(np.concatenate([first, end], axis=-2), goals)
+        count = actions.shape[-2]
+        near, far = self.walk_weights
+        return left[..., :count] * near + left[..., count:] * far
+
+    def steps(self, states: Any, goals: Any) -> Any:
+        """The temporal distances."""
+        scores = forward(self.distance, states, goals)
+        odds = np.exp(np.clip(scores[..., :-1] - scores[..., -1:], -self.log_odds, self.log_odds))
+        return np.log(odds @ self._discounts) * (1.0 / math.log(self.discount))
+
+    def fits(self, states: int, goals: int, actions: int, max_horizon: float) -> bool:
+        """Whether its networks have the sizes that they must have."""
+        bins = math.ceil(max_horizon / self.bin_width)
+        return (
+            fits(self.distance, states + goals, (bins + 1,))
+            and fits(self.model, states + actions, (states,))
+            and fits(self.guide, states + goals, (states,))
+        )
+
+    @cached_property
+    def _discounts(self) -> np.ndarray:
+        """What a visit counts in each class: by the horizon in its middle."""
+        bins = np.arange(len(self.distance[-1].bias) - 1, dtype=np.float32)
+        horizons = bins * self.bin_width + (self.bin_width + 1) / 2
+        return (self.discount**horizons).astype(np.float32)
+
+
+def pick(rows: Any, index: Any) -> Any:
+    """The rows (..., n, width) at an index: by a product, which graphs have as well."""
+    hot = (index[..., None] == np.arange(rows.shape[-2])).astype(np.float32)
+    return (hot[..., None] * rows).sum(axis=-2)

@@ -1,0 +1,168 @@
+"""Feed-forward networks and CNNs on NumPy arrays, with any number of leading axes.
+
+Only what a `graph.Value` can do as well is asked of arrays here and in `lookahead`: the ONNX graph
+of a policy is what this arithmetic records on such values.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+
+MIN_NORM = 1e-12
+"""Keeps a vector of zeros from being divided by zero where vectors are given length 1."""
+
+
+class Layer(NamedTuple):
+    """An affine map of row vectors: x @ weight + bias."""
+
+    weight: np.ndarray  # (inputs, outputs)
+    bias: np.ndarray  # (outputs,)
+
+
+class Filter(NamedTuple):
+    """A convolution with a border of zeros."""
+
+    weight: np.ndarray  # (width, width, inputs, outputs)
+    bias: np.ndarray  # (outputs,)
+    stride: int
+    padding: int
+
+
+@dataclass(frozen=True)
+class Cnn:
+    """What a policy file holds of how images become features.
+
+    Images are centred and scaled as in training; each convolution ends with a ReLU. A policy on the
+    latents of an encoder has that encoder's dense layers behind them. Their outputs are given
+    length 1, and the goal that is read out of them follows, or replaces them unless `units`.
+    """
+
+    shape: tuple[int, ...]
+    mean: np.ndarray  # (pixels,)
+    scale: np.ndarray  # ()
+    filters: tuple[Filter, ...]
+    layers: tuple[Layer, ...] = ()
+    readout: Layer | None = None
+    units: bool = True
+
+    def __call__(self, images: Any) -> Any:
+        """The features of an image; in a graph, of a batch of them."""
+        flat = images.reshape(*images.shape[:-3], len(self.mean)).astype(np.float32)
+        x = ((flat - self.mean) * self.scale).reshape(images.shape)
+        x = convolutions(x, self.filters)
+        if self.readout is None:
+            return x
+        x = forward(self.layers, x)
+        goal = forward([self.readout], x)
+        if not self.units:
+            return goal
+        return np.concatenate([with_length(x, 1.0), goal], axis=-1)
+
+    @property
+    def filter_outputs(self) -> int:
+        """How many numbers the convolutions make of an image."""
+        height, width, channels = self.shape
+        for weight, bias, stride, padding in self.filters:
+            height, width = (
+                (size + 2 * padding - len(weight)) // stride + 1 for size in (height, width)
+            )
+            channels = len(bias)
+        return height * width * channels
+
+    @property
+    def features(self) -> int:
+        """How many numbers stand for an image."""
+        if self.readout is None:
+            return self.filter_outputs
+        unit, goal = self.readout.weight.shape
+        return unit * self.units + goal
+
+    def fits(self) -> bool:
+        """Whether all arrays have the types and sizes that they must have."""
+        channels = [self.shape[-1], *(kernel.bias.size for kernel in self.filters)]
+        dense = [*self.layers, *([] if self.readout is None else [self.readout])]
+        floats = [self.mean, self.scale, *(a for kernel in self.filters for a in kernel[:2])]
+        return (
+            bool(self.filters)
+            and all(array.dtype == np.float32 for array in floats)
+            and (self.mean.shape, self.scale.shape) == ((math.prod(self.shape),), ())
+            and all(
+                kernel.weight.shape == (len(kernel.weight),) * 2 + ends
+                and kernel.bias.shape == ends[1:]
+                for kernel, ends in zip(self.filters, itertools.pairwise(channels), strict=True)
+            )
+            and fits(dense, self.filter_outputs)
+        )
+
+
+def relu(x: Any) -> Any:
+    return np.maximum(x, 0.0)
+
+
+def gelu(x: Any) -> Any:
+    """By its approximation with a tanh, as in training."""
+    inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
+    return x * (np.tanh(inner) + 1.0) * 0.5
+
+
+ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {"relu": relu, "gelu": gelu}
+"""By the names that policy files have for them."""
+
+
+def with_length(x: Any, length: float) -> Any:
+    """Vectors of this length, in the directions that they have."""
+    norm = np.sqrt((x * x).sum(axis=-1, keepdims=True))
+    return x / np.maximum(norm, np.float32(MIN_NORM)) * length
+
+
+def forward(layers: Sequence[Layer], *parts: Any, activation: Callable[[Any], Any] = relu) -> Any:
+    """A network on several inputs side by side, each (..., width).
+
+    The first layer is a sum of products, one per input, not one product of them all: so an input
+    that many rows share is multiplied once.
+    """
+    first, *others = layers
+    x: Any = first.bias
+    row = 0
+    for part in parts:
+        width = part.shape[-1]
+        x = part @ first.weight[row : row + width] + x
+        row += width
+    for layer in others:
+        x = activation(x) @ layer.weight + layer.bias
+    return x
+
+
+def fits(layers: Sequence[Layer], inputs: int, outputs: Sequence[int] = ()) -> bool:
+    """Whether layers have the types and sizes for so many inputs and one of some outputs."""
+    widths = [inputs, *(layer.bias.size for layer in layers)]
+    return (not outputs or widths[-1] in outputs) and all(
+        layer.weight.dtype == layer.bias.dtype == np.float32
+        and (layer.weight.shape, layer.bias.shape) == (ends, ends[1:])
+        for layer, ends in zip(layers, itertools.pairwise(widths), strict=True)
+    )
+
+
+@singledispatch
+def convolutions(x: Any, filters: Sequence[Filter]) -> Any:
+    """Filters, each with a ReLU, one after another on an image (height, width, channels)."""
+    for kernel in filters:
+        x = np.maximum(convolve(x, kernel), 0.0)
+    return x.reshape(-1)
+
+
+def convolve(x: np.ndarray, kernel: Filter) -> np.ndarray:
+    """Slide a filter over an image: one product of all patches with it."""
+    weight, bias, stride, border = kernel
+    height, width, channels = x.shape
+    padded = np.zeros((height + 2 * border, width + 2 * border, channels), np.float32)
+    padded[border : border + height, border : border + width] = x
+    windows = np.lib.stride_tricks.sliding_window_view(padded, weight.shape[:2], axis=(0, 1))
+    patches = windows[::stride, ::stride].transpose(0, 1, 3, 4, 2)
+    rows = patches.reshape(-1, weight.size // len(bias)) @ weight.reshape(-1, len(bias))
+    return rows.reshape(*patches.shape[:2], len(bias)) + bias

@@ -1,0 +1,265 @@
+"""A trained policy with nothing but NumPy: for robots, and wherever one action is wanted fast.
+
+    policy = merlin.runtime.load("runs/push")
+    action = policy(state, goal)  # or policy({"observation": state, "desired_goal": goal})
+
+Reads the policy file of a run as it is; neither JAX nor Gymnasium is imported.
+"""
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from merlin.deploy.lookahead import Mixture
+from merlin.deploy.networks import ACTIVATIONS, Layer, forward
+from merlin.deploy.places import Places
+from merlin.deploy.weights import Weights, read
+from merlin.errors import MerlinError
+from merlin.io.observations import batch_size, checked, state_and_goal
+from merlin.training.folder import policy_file
+
+
+def load(path: str | Path, *, seed: int | None = None, checkpoint: str = "final") -> "Policy":
+    """The policy in a file, or in a run folder: of its first seed and of the end of training,
+    unless told otherwise."""
+    path = Path(path)
+    if path.is_dir():
+        path = policy_file(path, seed, checkpoint)
+    elif seed is not None or checkpoint != "final":
+        raise MerlinError(f"{path}: is no run folder, in which a seed or checkpoint can be chosen.")
+    weights = read(path)
+    if weights.places is not None:
+        return MapPolicy(weights, weights.places)
+    return Policy(weights) if weights.simple else MixturePolicy(weights)
+
+
+class Policy:
+    """Acts on the mean. Keeps its intermediate results, so each thread needs one of its own.
+
+    What does not change from call to call is folded into the weights: the scale of the normalisers
+    and, as the bias of the first layer, the embedded horizon. Every bias is a last row of its
+    weight, met by a 1 that stands behind the layer's input, so a layer is one product and one
+    activation.
+    """
+
+    def __init__(self, weights: Weights):
+        self.weights = weights
+        first, *others = weights.layers
+        states, goals = len(weights.observation_mean), len(weights.goal_mean)
+        scale = np.concatenate([weights.observation_scale, weights.goal_scale])
+        self._sizes = states, goals
+        self._cnn = weights.cnn
+        self._ones = np.ones(states + goals, np.float32)
+        self._shift = np.concatenate([weights.observation_mean, weights.goal_mean])
+        limit = np.concatenate([weights.observation_limit, weights.goal_limit])
+        self._limit = limit / scale
+        self._floor = -self._limit
+        self._first_bias = first.bias
+        self._embedding_weight = first.weight[states + goals :]
+        self._told: float | None = None
+        last = None if weights.low else len(weights.action_scale)
+        folded = [
+            Layer(first.weight[: states + goals] * scale[:, None], first.bias),
+            *others[:-1],
+            *(Layer(layer.weight[:, :last], layer.bias[:last]) for layer in others[-1:]),
+        ]
+        self._layers = [np.vstack([layer.weight, layer.bias]) for layer in folded]
+        self._inputs = [np.ones(len(weight), np.float32) for weight in self._layers]
+        self._outputs = [x[:-1] for x in self._inputs[1:]]
+        self._x = self._inputs[0][:-1]
+        self._state, self._goal = self._x[:states], self._x[states:]
+        self._hidden = list(zip(self._inputs, self._layers, self._outputs, strict=False))
+        self._last = self._inputs[-1], self._layers[-1]
+        self._activation = ACTIVATIONS[weights.constants.activation]
+        self._rectifies = weights.constants.activation == "relu"
+        self._low = weights.low
+        if weights.low:
+            row = np.concatenate([weights.observation_scale, np.ones(len(others[-1].bias))])
+            scaled = (weights.low[0].weight * row[:, None]).astype(np.float32)
+            self._low = Layer(scaled, weights.low[0].bias), *weights.low[1:]
+        centre, reach = weights.action_centre, weights.action_scale
+        self._plain = bool((centre == 0).all() and (reach == 1).all())
+
+    def __call__(
+        self, observation: Any, goal: Any = None, horizon: float | None = None
+    ) -> np.ndarray:
+        """The action for an observation and a goal, or one for every row of a batch.
+
+        Takes both, or Gymnasium's dict with `observation` and `desired_goal`. A horizon replaces
+        the one that the policy was made with.
+        """
+        state, wanted = state_and_goal(observation, goal)
+        if self._cnn is None and horizon is None and self._fits(state, wanted):
+            return self._act(state, wanted, None)
+        cnn, (states, goals) = self._cnn, self._sizes
+        image = None if cnn is None else cnn.shape
+        shape = image if image is not None and self.weights.goal_image else (goals,)
+        parts = {"observation": checked(state, image or (states,), "observation")}
+        parts["goal"] = checked(wanted, shape, "goal")
+        if horizon is not None:
+            parts["horizon"] = checked(horizon, (), "horizon")
+        dimensions = {"observation": len(image or (states,)), "goal": len(shape), "horizon": 0}
+        rows = batch_size({name: (x, dimensions[name]) for name, x in parts.items()})
+        if rows is None:
+            return self._seen(**parts)
+        spread = {
+            name: np.broadcast_to(x, (rows, *x.shape[x.ndim - dimensions[name] :]))
+            for name, x in parts.items()
+        }
+        each = ({name: x[row] for name, x in spread.items()} for row in range(rows))
+        return np.stack([self._seen(**one) for one in each])
+
+    def _fits(self, state: Any, goal: Any) -> bool:
+        """Whether both are plain vectors of this policy's sizes, which need no more of a look."""
+        for x, size in ((state, self._sizes[0]), (goal, self._sizes[1])):
+            if type(x) is not np.ndarray or x.shape != (size,) or x.dtype.kind != "f":
+                return False
+        return True
+
+    def _seen(
+        self, observation: np.ndarray, goal: np.ndarray, horizon: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The action for checked inputs: features in place of images."""
+        if self._cnn is not None:
+            observation = self._cnn(observation)
+            goal = self._cnn(goal) if self.weights.goal_image else goal
+        return self._act(observation, goal, None if horizon is None else float(horizon))
+
+    def _act(self, state: np.ndarray, goal: np.ndarray, horizon: float | None) -> np.ndarray:
+        """The action for vectors that fit."""
+        if horizon is None:
+            horizon = self.weights.horizon
+        if horizon != self._told:
+            self._tell(horizon)
+        self._state[:] = state
+        self._goal[:] = goal
+        x = self._x
+        self._check(x)
+        np.subtract(x, self._shift, out=x)
+        np.maximum(x, self._floor, out=x)
+        np.minimum(x, self._limit, out=x)
+        for inputs, weight, outputs in self._hidden:
+            np.dot(inputs, weight, out=outputs)
+            if self._rectifies:
+                np.maximum(outputs, 0.0, out=outputs)
+            else:
+                outputs[:] = self._activation(outputs)
+        raw = np.dot(*self._last)
+        if self._low:
+            direction = self.weights.direction(raw)
+            raw = forward(self._low, self._state, direction, activation=self._activation)
+        action = self.weights.within_bounds(raw)
+        if not self._plain:
+            action *= self.weights.action_scale
+            action += self.weights.action_centre
+        return action
+
+    def _check(self, x: np.ndarray) -> None:
+        """Refuse NaN and infinity: a sum of finite numbers is finite, and quickly taken."""
+        if not math.isfinite(np.dot(x, self._ones)):
+            checked(x[: self._sizes[0]], (self._sizes[0],), "observation")
+            checked(x[self._sizes[0] :], (self._sizes[1],), "goal")
+
+    def _tell(self, horizon: float | None) -> None:
+        """Set what the network is told as horizon, until it is told another."""
+        bias = self._first_bias
+        if self.weights.horizon is not None:
+            told = self.weights.embed(np.array(horizon, np.float32))
+            bias = bias + told @ self._embedding_weight
+        self._layers[0][-1] = bias
+        self._told = horizon
+
+
+class MixturePolicy(Policy):
+    """Merlin-plus: acts on the densest component, or on what is judged better than that.
+
+    Proposals are drawn anew at every call, from a generator that `seed` starts.
+    """
+
+    def __init__(self, weights: Weights, seed: int = 0):
+        super().__init__(weights)
+        self._rng = np.random.default_rng(seed)
+        self._scale = np.concatenate([weights.observation_scale, weights.goal_scale])
+
+    def _act(self, state: np.ndarray, goal: np.ndarray, horizon: float | None) -> np.ndarray:
+        """A horizon that is told is used, and nothing is judged then."""
+        weights, judge = self.weights, self.weights.judge
+        count = 0
+        if judge is not None and horizon is None:
+            count = max(judge.candidates - len(weights.constants.haste), 0)
+        luck = self._rng.gumbel(size=(count, weights.components))
+        noise = self._rng.standard_normal((count, len(weights.action_scale)))
+        return self.choose(state, goal, horizon, luck, noise)
+
+    def choose(
+        self,
+        state: np.ndarray,
+        goal: np.ndarray,
+        horizon: float | None,
+        luck: np.ndarray,
+        noise: np.ndarray,
+    ) -> np.ndarray:
+        """The same, by given Gumbel and standard normal numbers for the proposals."""
+        weights, gaussians = self.weights, self.weights.gaussians
+        judge = weights.judge if horizon is None else None
+        told = weights.horizon if horizon is None else horizon
+        horizons = [told] if judge is None else [told, weights.constants.soon]
+        x, mixtures = self._mixtures(state, goal, horizons)
+        if judge is None:
+            (unit,) = gaussians.densest(mixtures)
+        else:
+            units, likely = judge.proposals(gaussians, mixtures, luck, noise)
+            state, goal = x[None, : self._sizes[0]], x[None, self._sizes[0] :]
+            unit = units[judge.cost(state, goal, units, likely).argmin()]
+        return weights.action_centre + weights.action_scale * unit
+
+    def _mixtures(
+        self, state: np.ndarray, goal: np.ndarray, horizons: list[float | None]
+    ) -> tuple[np.ndarray, Mixture]:
+        """State and goal, standardised, and the mixture for each horizon."""
+        weights = self.weights
+        raw = np.concatenate([state, goal], dtype=np.float32)
+        self._check(raw)
+        x = np.clip(raw - self._shift, self._floor, self._limit) * self._scale
+        embedded = weights.embed(np.array(horizons, np.float32))
+        return x, weights.gaussians.mixture(forward(weights.layers, x[None], embedded))
+
+
+class Reach(NamedTuple):
+    """What a map says of a goal before anything moves."""
+
+    reachable: Any  # whether recorded passages lead to the place of the goal
+    steps: Any  # how many steps they took together; -1 if there is no way
+
+
+class MapPolicy(MixturePolicy):
+    """Merlin-map: heads for the next place on the way, or for the goal itself where it is near.
+
+    It acts with the noise that it was evaluated with, from a generator of its own.
+    """
+
+    def __init__(self, weights: Weights, places: Places):
+        super().__init__(weights)
+        self._places = places
+
+    def _act(self, state: np.ndarray, goal: np.ndarray, horizon: float | None) -> np.ndarray:
+        """A horizon that is given is told to the executor in place of the map's."""
+        raw = np.concatenate([state, goal], dtype=np.float32)
+        self._check(raw)
+        state, goal = np.split(raw, [self._sizes[0]])
+        towards, steps = self._places.heading(state, goal)
+        told = float(steps) if horizon is None else horizon
+        _, mixture = self._mixtures(state, towards, [told])
+        noise = self._rng.standard_normal((1, len(self.weights.action_scale)), np.float32)
+        luck = np.zeros((1, self.weights.components), np.float32)
+        drawn = self.weights.gaussians.draw(mixture, luck, self._places.temperature * noise)
+        return self.weights.action_centre + self.weights.action_scale * drawn[0]
+
+    def reach(self, observation: Any, goal: Any) -> Reach:
+        """Whether the map has a way from a state to a goal, and its steps."""
+        state = checked(observation, (self._sizes[0],), "observation")
+        cell = self._places.cell(state, checked(goal, (self._sizes[1],), "goal"))
+        steps = self._places.steps.ravel()[cell]
+        return Reach(steps >= 0, steps)

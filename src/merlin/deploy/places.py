@@ -1,0 +1,76 @@
+"""The map of a policy on NumPy arrays, with any number of leading axes.
+
+As in `networks`, only what a `graph.Value` can do as well is asked of arrays here.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, singledispatch
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Places:
+    """What a policy file holds of a map."""
+
+    centres: np.ndarray  # (places, goal)
+    phi: np.ndarray  # (goal,): which numbers of a state are its goal
+    ahead: np.ndarray  # (places, places): where to head on the way; -1: to the goal itself
+    told: np.ndarray  # (places, places): the steps to there
+    steps: np.ndarray  # (places, places): of the whole way; -1: there is none
+    least: int  # the fewest steps that the executor is told
+    temperature: float  # of the executor's noise, in deviations
+
+    def cell(self, states: Any, goals: Any) -> Any:
+        """Where the tables, as vectors, tell of the way from a state to a goal."""
+        here, there = self.place(columns(states, self.phi)), self.place(goals)
+        return here * len(self.centres) + there
+
+    def place(self, goals: Any) -> Any:
+        """The place that each goal belongs to."""
+        off = goals[..., None, :] - self.centres
+        return (off * off).sum(axis=-1).argmin(axis=-1)
+
+    def heading(self, states: Any, goals: Any) -> tuple[Any, Any]:
+        """What the executor is told in place of the goals, and in how many steps."""
+        cell = self.cell(states, goals)
+        head = entries(entries(cell, self._heads), self.centres)
+        near = entries(cell, self._near) == 1.0
+        return np.where(near[..., None], goals, head), entries(cell, self._told)
+
+    @cached_property
+    def _heads(self) -> np.ndarray:
+        return np.maximum(self.ahead, 0).astype(np.int32).ravel()
+
+    @cached_property
+    def _near(self) -> np.ndarray:
+        return (self.ahead < 0).astype(np.float32).ravel()
+
+    @cached_property
+    def _told(self) -> np.ndarray:
+        return np.maximum(self.told, self.least).astype(np.float32).ravel()
+
+    def fits(self, states: int, goals: int) -> bool:
+        """Whether all arrays have the types and sizes that they must have."""
+        count = len(self.centres)
+        tables = self.ahead, self.told, self.steps
+        return (
+            (self.centres.dtype, self.centres.shape) == (np.float32, (count, goals))
+            and (self.phi.dtype, self.phi.shape) == (np.int32, (goals,))
+            and all((t.dtype, t.shape) == (np.int16, (count, count)) for t in tables)
+            and bool(((self.phi >= 0) & (self.phi < states)).all())
+            and bool(((self.ahead >= -1) & (self.ahead < count)).all())
+        )
+
+
+@singledispatch
+def entries(index: Any, table: np.ndarray) -> Any:
+    """What a table holds at an index."""
+    return table[index]
+
+
+@singledispatch
+def columns(x: Any, which: np.ndarray) -> Any:
+    """Some of the numbers along the last axis."""
+    return x[..., which]

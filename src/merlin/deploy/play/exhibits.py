@@ -1,0 +1,150 @@
+"""What the page is told of a policy: its weights if it can act there, else what it did."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from merlin.deploy.weights import Weights, read
+from merlin.envs.batch import make_single
+from merlin.envs.point import BOUND, TOLERANCE, WALL_GAP, Arena, PointEnv
+from merlin.envs.raster import AGENT_RADIUS
+from merlin.envs.registry import Task
+from merlin.envs.rollout import Rollout
+from merlin.errors import MerlinError
+from merlin.evaluation.evaluate import play
+from merlin.training.policy_schema import read_policy
+from merlin.training.runs import load_policy
+
+
+def exhibit(file: Path, task: Task, episodes: int) -> dict[str, Any]:
+    """One entry of the page, ready for JSON."""
+    _, about = read_policy(file)
+    entry = {"task": task.name, "algo": about["algo"], "seed": about.get("seed", 0)}
+    arena, weights = _arena(task), _weights(file)
+    if arena is not None and weights is not None:
+        return {**entry, "kind": "live", **_acting(weights, task), "arena": _floor(arena)}
+    played = play(load_policy(file), task, episodes=episodes)
+    return {**entry, "kind": "recorded", "recorded": recorded(played, task)}
+
+
+def _arena(task: Task) -> Arena | None:
+    """The floor, if the task is one that the page knows the rules of."""
+    if task.entry_point != f"{PointEnv.__module__}:{PointEnv.__name__}":
+        return None
+    env = make_single(task)
+    arena = env.arena if isinstance(env, PointEnv) else None
+    env.close()
+    return arena
+
+
+def _weights(file: Path) -> Weights | None:
+    """The weights, if they are of a kind that the page can run."""
+    try:
+        weights = read(file)
+    except MerlinError:
+        return None
+    return weights if weights.cnn is None and weights.simple else None
+
+
+def _acting(weights: Weights, task: Task) -> dict[str, Any]:
+    arrays = (
+        *(weights.observation_mean, weights.observation_scale, weights.observation_limit),
+        *(weights.goal_mean, weights.goal_scale, weights.goal_limit),
+        *(weights.action_centre, weights.action_scale),
+        *(array for layer in (*weights.layers, *weights.low) for array in layer),
+    )
+    flat = np.concatenate([array.ravel() for array in arrays]).astype("<f4")
+    return {
+        "dimensions": [task.observation_dim, task.goal_dim, task.action_dim],
+        "sizes": [
+            len(weights.layers[0].weight),
+            *(len(layer.bias) for layer in weights.layers),
+        ],
+        "lowSizes": [len(layer.weight) for layer in weights.low]
+        + [task.action_dim] * bool(weights.low),
+        "activation": weights.constants.activation,
+        "squash": weights.constants.squash,
+        "horizon": weights.horizon,
+        "maxPeriod": weights.max_period,
+        "horizonDim": weights.constants.horizon_dim,
+        "minStd": weights.constants.min_std,
+        "episodeSteps": task.episode_steps,
+        "weights": base64.b64encode(flat.tobytes()).decode(),
+    }
+
+
+def _floor(arena: Arena) -> dict[str, Any]:
+    return {
+        "bound": BOUND,
+        "gap": WALL_GAP,
+        "tolerance": TOLERANCE,
+        "radius": AGENT_RADIUS,
+        "walls": arena.walls,
+        "obstacles": arena.obstacles,
+    }
+
+
+def recorded(played: Rollout, task: Task) -> dict[str, Any]:
+    """Ways and goals as the page draws them."""
+    success = played.success[:, -1]
+    return {
+        "summary": f"{int(success.sum())} of {len(success)} successful",
+        "success": played.success.astype(bool).tolist(),
+        "views": _views(played.achieved_goals, played.desired_goals, task.tolerance),
+    }
+
+
+def _views(
+    achieved: np.ndarray, desired: np.ndarray, tolerance: float | None
+) -> list[dict[str, Any]]:
+    """Projections of the points that a goal consists of, or each of its numbers over time."""
+    episodes, states, size = achieved.shape
+    if size % 3 and size != 2:
+        time = np.broadcast_to(np.arange(states)[None, :, None], achieved.shape)
+        paths = np.stack([time, achieved], -1).transpose(0, 2, 1, 3)
+        goals = np.stack([np.zeros_like(desired), desired], -1)
+        return [_view("Over time", ("step", "goal"), paths, goals, tolerance, plane=False)]
+    axes = 2 if size == 2 else 3
+    points = achieved.reshape(episodes, states, -1, axes).transpose(0, 2, 1, 3)
+    targets = desired.reshape(episodes, -1, axes)
+    # The reward bounds the distance of all points together, so several have no disc of their own.
+    near = tolerance if size == axes else None
+    views = [_view("From above", ("x", "y"), points[..., :2], targets[..., :2], near)]
+    if axes == 3:
+        side = [0, 2]
+        views.append(
+            _view("From the side", ("x", "z"), points[..., side], targets[..., side], near)
+        )
+    return views
+
+
+def _view(
+    title: str,
+    labels: tuple[str, str],
+    paths: np.ndarray,  # (episodes, points, states, 2)
+    goals: np.ndarray,  # (episodes, points, 2)
+    tolerance: float | None,
+    plane: bool = True,
+) -> dict[str, Any]:
+    everything = np.concatenate([paths.reshape(-1, 2), goals.reshape(-1, 2)])
+    low, high = everything.min(0), everything.max(0)
+    room = np.maximum(0.06 * (high - low), tolerance or 0.0)
+    if not plane:
+        room[0] = 0.0
+    low, high = low - room, high + room
+    flat = high - low < 1e-6
+    low, high = low - 0.5 * flat, high + 0.5 * flat
+    digits = [0 if span >= 10 else 1 if span >= 2 else 2 for span in high - low]
+    return {
+        "title": title,
+        "labels": labels,
+        "plane": plane,
+        "tolerance": tolerance,
+        "low": low.round(4).tolist(),
+        "high": high.round(4).tolist(),
+        "digits": digits,
+        "paths": paths.astype(float).round(4).tolist(),
+        "goals": goals.astype(float).round(4).tolist(),
+    }

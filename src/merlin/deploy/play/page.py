@@ -1,0 +1,101 @@
+"""One page that needs nothing but itself: markup, style, script, and the policies as data."""
+
+import json
+import string
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from merlin.deploy.play.exhibits import exhibit
+from merlin.envs.registry import choose
+from merlin.errors import MerlinError
+from merlin.io.files import check_free, write_bytes
+from merlin.training.folder import policy_file, read_config
+
+MAX_BYTES = 3_000_000
+SCRIPTS = ("policy.js", "arena.js", "draw.js", "live.js", "replay.js", "page.js")
+
+
+def write_page(
+    runs: Sequence[str | Path],
+    out: str | Path,
+    *,
+    seed: int | None = None,
+    checkpoint: str = "final",
+    episodes: int = 12,
+    task: str | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Make a page of one policy per run; `episodes` are recorded where the task is not 2-D.
+
+    Name the environment of the runs as `task` if it is not one of merlin's own.
+    """
+    out = Path(out)
+    if out.suffix not in (".html", ".htm"):
+        raise MerlinError(f"out: {out} is not named as pages are; give it the end .html.")
+    check_free(out, overwrite)
+    if not runs:
+        raise MerlinError("RUN: none is given; name one or more run folders.")
+    folders = [Path(run) for run in runs]
+    files = [policy_file(folder, seed, checkpoint) for folder in folders]
+    tasks = [_task(folder, task) for folder in folders]
+    exhibits = [
+        {"name": name, **exhibit(file, where, episodes)}
+        for name, file, where in zip(_names(folders), files, tasks, strict=True)
+    ]
+    content = render(exhibits).encode()
+    if len(content) > MAX_BYTES:
+        raise MerlinError(
+            f"{out}: would have {len(content) / 1e6:.1f} MB, more than the {MAX_BYTES / 1e6:.0f} "
+            f"that open well everywhere; give fewer than {len(folders)} runs."
+        )
+    write_bytes(out, content)
+    return {
+        "path": str(out),
+        "bytes": len(content),
+        "policies": [{k: e[k] for k in ("name", "task", "algo", "seed", "kind")} for e in exhibits],
+    }
+
+
+def render(exhibits: Sequence[dict[str, Any]]) -> str:
+    """The page as text."""
+    tasks = list(dict.fromkeys(e["task"] for e in exhibits))
+    # A "<" could end the script that holds the data; as an escape it means the same in JSON.
+    data = json.dumps({"policies": exhibits}, separators=(",", ":")).replace("<", "\\u003c")
+    return string.Template(asset("page.html")).substitute(
+        title=f"{', '.join(tasks)}, merlin".replace("<", "&lt;"),
+        style=asset("page.css"),
+        data=data,
+        script="\n".join(map(asset, SCRIPTS)),
+    )
+
+
+def asset(name: str) -> str:
+    return (resources.files("merlin.deploy.play") / "assets" / name).read_text()
+
+
+def _task(folder: Path, asked: str | None) -> Any:
+    config = read_config(folder)
+    if config.task is None:
+        raise MerlinError(f"{folder}: names no task, so there is nothing to play in.")
+    task = choose(config.task, asked)
+    if task is None:
+        raise MerlinError("task: none is nothing to play in; name one.")
+    task = task.as_seen(config.dimensions[:-2], config.goal)
+    task.check_fit(list(config.dimensions), str(folder))
+    return task
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The folders' own names; with as many of their parents as it takes to tell them apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    depth = next(
+        (
+            depth
+            for depth in range(1, max(map(len, parts)))
+            if len({p[-depth:] for p in parts}) == len(set(parts))
+        ),
+        1,
+    )
+    return ["/".join(p[-depth:]) for p in parts]

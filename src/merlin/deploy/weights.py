@@ -1,0 +1,357 @@
+"""Policy files read with NumPy alone, and checked to be ones that can be run so."""
+
+import math
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from merlin.deploy.lookahead import Gaussians, Judge
+from merlin.deploy.networks import (
+    ACTIVATIONS,
+    Cnn,
+    Filter,
+    Layer,
+    fits,
+    forward,
+    with_length,
+)
+from merlin.deploy.places import Places
+from merlin.errors import MerlinError
+from merlin.io.schema import read_as
+from merlin.training.policy_schema import read_policy
+
+MOST_STEP = 4096
+"""No stride, border or number of bins of a policy is larger."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What a policy file tells of its policy's arithmetic beside arrays and settings.
+
+    The defaults are those of files that were written before they told any.
+    """
+
+    clip: float = 5.0  # where normalised inputs end, in files that do not tell it per dimension
+    horizon_dim: int = 32  # numbers that a horizon is embedded as
+    activation: str = "relu"  # or gelu
+    squash: str = "tanh"  # or clip: how the network's outputs come within the bounds of actions
+    min_std: float = 1e-5
+    strides: tuple[int, ...] = (4, 2, 1)  # of the convolutions
+    padding: int = 1
+    narrow: float = 0.05
+    haste: tuple[float, ...] = (1.0, 2.0)
+    soon: float = 1.0  # the horizon of proposals that hurry
+    log_odds: float = 60.0
+    walk_weights: tuple[float, ...] = (0.2, 0.8)
+    max_bins: int = 64  # classes of the temporal distance, at most
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a policy file holds: normalisers, a network and the range of actions.
+
+    The network sees the normalised observation, the normalised goal and, unless `horizon` is
+    None, the embedded horizon. It answers with as many numbers as an action has, or twice as
+    many; then the second half is the spread. Of several `components` it gives means, spreads and
+    weights. `judge` judges what they propose. With `places` the goal and the horizon are those of
+    the next place on the way.
+
+    A policy of two levels has `low` as well. Then the first network says a direction, and `low`,
+    which sees the normalised observation and that direction, answers with the action.
+
+    A policy that sees images has a CNN, whose features are its observation (and its goal, if
+    `goal_image`). Where the network takes them as they are, their mean is 0, their scale 1, and
+    they are not clipped.
+    """
+
+    observation_mean: np.ndarray
+    observation_scale: np.ndarray
+    observation_limit: np.ndarray  # where normalised inputs are clipped
+    goal_mean: np.ndarray
+    goal_scale: np.ndarray
+    goal_limit: np.ndarray
+    layers: tuple[Layer, ...]
+    action_centre: np.ndarray
+    action_scale: np.ndarray
+    horizon: int | None
+    max_period: float
+    about: dict[str, Any]
+    constants: Constants
+    cnn: Cnn | None = None
+    goal_image: bool = False
+    components: int = 1
+    judge: Judge | None = None
+    low: tuple[Layer, ...] = ()
+    places: Places | None = None
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the network also says how sure it is."""
+        return not self.low and len(self.layers[-1].bias) == 2 * len(self.action_scale)
+
+    @property
+    def simple(self) -> bool:
+        """Whether there is nothing to choose from."""
+        return self.components == 1 and self.judge is None and self.places is None
+
+    @property
+    def clipped(self) -> bool:
+        """Whether outputs are clipped to the bounds of actions, not squashed into them."""
+        return self.constants.squash == "clip"
+
+    def outputs(self, state: Any, *others: Any) -> Any:
+        """What the network answers, of two levels the lower one."""
+        activation = ACTIVATIONS[self.constants.activation]
+        x = forward(self.layers, state, *others, activation=activation)
+        if self.low:
+            x = forward(self.low, state, self.direction(x), activation=activation)
+        return x
+
+    def direction(self, x: Any) -> Any:
+        """What the upper level says, as the lower one is told it."""
+        return with_length(x, math.sqrt(x.shape[-1]))
+
+    def within_bounds(self, x: Any) -> Any:
+        """Outputs as actions in units of their bounds."""
+        return np.clip(x, -1.0, 1.0) if self.clipped else np.tanh(x)
+
+    @cached_property
+    def gaussians(self) -> Gaussians:
+        """How the network's outputs are a mixture."""
+        constants = self.constants
+        haste = np.array(constants.haste, np.float32)
+        told = constants.min_std, constants.narrow, haste
+        return Gaussians(self.components, self.action_scale, *told)
+
+    @cached_property
+    def frequencies(self) -> np.ndarray:
+        """At which a horizon is embedded as cosines, then sines."""
+        half = self.constants.horizon_dim // 2
+        return (self.max_period ** (-np.arange(half) / half)).astype(np.float32)
+
+    def embed(self, horizons: Any) -> Any:
+        """Horizons as the network sees them, along a new last axis."""
+        angles = horizons[..., None] * self.frequencies
+        return np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
+
+    def fits(self) -> bool:
+        """Whether all arrays have the types and sizes that they must have."""
+        states, goals, actions = map(
+            len, (self.observation_mean, self.goal_mean, self.action_centre)
+        )
+        vectors = (
+            *(self.observation_mean, self.observation_scale, self.observation_limit),
+            *(self.goal_mean, self.goal_scale, self.goal_limit),
+            *(self.action_centre, self.action_scale),
+        )
+        sizes = *(states,) * 3, *(goals,) * 3, actions, actions
+        heads = (
+            (actions, 2 * actions)
+            if self.components == 1
+            else (self.components * (2 * actions + 1),)
+        )
+        embedded = 0 if self.horizon is None else self.constants.horizon_dim
+        judge, image = self.judge, self.about["observation_shape"]
+        told = math.prod(image) if self.cnn is None else self.cnn.features
+        return (
+            all(array.dtype == np.float32 for array in vectors)
+            and all(array.shape == (n,) for array, n in zip(vectors, sizes, strict=True))
+            and states == told
+            and goals == (told if self.goal_image else self.about["goal_dim"])
+            and actions == self.about["action_dim"]
+            and fits(self.layers, states + goals + embedded, () if self.low else heads)
+            and (not self.low or fits(self.low, states + self.layers[-1].bias.size, (actions,)))
+            and (self.cnn is None or self.cnn.fits())
+            and (judge is None or judge.fits(states, goals, actions, self.max_period))
+            and (self.places is None or self.places.fits(states, goals))
+        )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a method that acting depends on, where it has them."""
+
+    horizon: int | None = None
+    components: int = 1
+    candidates: int = 0
+    depth: int = 0
+    caution: float = 0.0
+    discount: float = 0.0
+    max_horizon: int | None = None
+    lags: tuple[int, ...] = ()
+    temperature: float = 0.0
+
+
+def read(path: Path) -> Weights:
+    """Read a policy file and check that it is one that can be run here."""
+    arrays, about = read_policy(path)
+    settings: Settings = read_as(Settings, about["settings"], path)
+    constants = _constants(about, path)
+    misfit = MerlinError(f"{path}: the sizes of its arrays do not fit together; train anew.")
+    try:
+        weights = _weights(arrays, about, settings, constants)
+        fits = weights is None or weights.fits()
+    except (TypeError, ValueError, IndexError, ArithmeticError):
+        raise misfit from None
+    if weights is None:
+        raise MerlinError(
+            f"{path}: a policy of {about['algo']} is more than one feed-forward network, and only "
+            "such run without JAX; act with it through merlin.load_run."
+        )
+    if not fits:
+        raise misfit
+    return weights
+
+
+def _constants(about: dict[str, Any], path: Path) -> Constants:
+    told = about.get("constants", {})
+    if unknown := sorted(told.keys() - {field.name for field in fields(Constants)}):
+        raise MerlinError(f"{path}: was written by another version of merlin ({unknown[0]!r}).")
+    constants: Constants = read_as(Constants, told, path)
+    if constants.activation not in ACTIVATIONS or constants.squash not in ("tanh", "clip"):
+        told = f"{constants.activation}, {constants.squash}"
+        raise MerlinError(f"{path}: was written by another version of merlin ({told}).")
+    steps = (*constants.strides, constants.padding + 1, constants.max_bins)
+    if not all(1 <= step <= MOST_STEP for step in steps):
+        raise MerlinError(f"{path}: its constants are not those of a policy; train anew.")
+    return constants
+
+
+def _weights(
+    arrays: dict[str, np.ndarray], about: dict[str, Any], settings: Settings, constants: Constants
+) -> Weights | None:
+    """The weights, or None of a policy that is more than one network."""
+    max_period, goal_image = float(about["max_horizon"]), about.get("goal_image", False)
+    if settings.max_horizon is not None:  # the longest that the policy was told of
+        max_period = min(max_period, float(settings.max_horizon))
+    try:
+        cnn, arrays = _cnn(arrays, about, constants)
+        places, arrays = _places(arrays, settings)
+        judge = _judge(arrays, settings, max_period, constants)
+        layers, low = _layers(arrays, "net.layers."), _layers(arrays, "net.low.layers.")
+        layers = layers or _layers(arrays, "net.high.layers.")
+        for name in ("observation_normaliser", "goal_normaliser"):
+            clip = np.full_like(arrays[f"{name}.mean"], constants.clip)
+            arrays.setdefault(f"{name}.limit", clip)
+        vectors = {field: arrays.pop(name) for name, field in _VECTORS.items()}
+    except KeyError:
+        return None
+    if len(layers) < 2 or arrays:
+        return None
+    states = about["observation_shape"][0] if cnn is None else cnn.features
+    goals = about["goal_dim"] if cnn is None or not goal_image else cnn.features
+    horizon = settings.horizon if places is None else places.least
+    return Weights(
+        **vectors,
+        layers=layers,
+        horizon=horizon if len(layers[0].weight) > states + goals else None,
+        max_period=max_period,
+        about=about,
+        constants=constants,
+        cnn=cnn,
+        goal_image=goal_image,
+        components=settings.components,
+        judge=judge,
+        low=low,
+        places=places,
+    )
+
+
+_VECTORS = {
+    "observation_normaliser.mean": "observation_mean",
+    "observation_normaliser.scale": "observation_scale",
+    "observation_normaliser.limit": "observation_limit",
+    "goal_normaliser.mean": "goal_mean",
+    "goal_normaliser.scale": "goal_scale",
+    "goal_normaliser.limit": "goal_limit",
+    "action_centre": "action_centre",
+    "action_scale": "action_scale",
+}
+"""Names in a policy file, beside those of layers, and what they are called here."""
+
+
+def _layers(arrays: dict[str, np.ndarray], prefix: str) -> tuple[Layer, ...]:
+    """Take the layers of a network out of the arrays."""
+    depth = sum(name.startswith(prefix) for name in arrays) // 2
+    return tuple(
+        Layer(arrays.pop(f"{prefix}{i}.weight"), arrays.pop(f"{prefix}{i}.bias"))
+        for i in range(depth)
+    )
+
+
+def _cnn(
+    arrays: dict[str, np.ndarray], about: dict[str, Any], constants: Constants
+) -> tuple[Cnn | None, dict[str, np.ndarray]]:
+    """What the policy sees with, and the arrays of one that is given features for images."""
+    shape = about["observation_shape"]
+    if "encoder" in about:  # before a policy on latents
+        encoder = {k.removeprefix("encoder."): v for k, v in arrays.items() if "encoder." in k}
+        own = {k.removeprefix("policy."): v for k, v in arrays.items() if "encoder." not in k}
+        return Cnn(
+            tuple(about["encoder"]["shape"]),
+            encoder["inputs.mean"],
+            encoder["inputs.scale"],
+            _filters(encoder, constants),
+            _layers(encoder, "net.head.layers."),
+            Layer(encoder["readout.weight"], encoder["readout.bias"]),
+            bool(about["encoder"]["units"]),
+        ), own
+    if len(shape) != 3:
+        return None, arrays
+    # A part of the policy's network.
+    filters = _filters(arrays, constants)
+    own = {name.replace("net.head.", "net."): array for name, array in arrays.items()}
+    mean, scale = own["observation_normaliser.mean"], own["observation_normaliser.scale"]
+    cnn = Cnn(tuple(shape), mean, scale, filters)
+    for name in ("observation", "goal") if about.get("goal_image") else ("observation",):
+        own[f"{name}_normaliser.mean"] = np.zeros(cnn.features, np.float32)
+        own[f"{name}_normaliser.scale"] = np.ones(cnn.features, np.float32)
+        own[f"{name}_normaliser.limit"] = np.full(cnn.features, np.inf, np.float32)
+    return cnn, own
+
+
+def _filters(arrays: dict[str, np.ndarray], constants: Constants) -> tuple[Filter, ...]:
+    """Take the convolutions out of the arrays; none, which fits nothing, if strides are missing."""
+    layers, strides = _layers(arrays, "net.cnn.layers."), constants.strides
+    if len(layers) != len(strides):
+        return ()
+    pairs = zip(layers, strides, strict=True)
+    return tuple(Filter(*layer, stride, constants.padding) for layer, stride in pairs)
+
+
+def _judge(
+    arrays: dict[str, np.ndarray],
+    settings: Settings,
+    max_horizon: float,
+    constants: Constants,
+) -> Judge | None:
+    """Take what judges proposals out of the arrays, if the policy has it."""
+    if "judge.square_error" not in arrays:
+        return None
+    return Judge(
+        distance=_layers(arrays, "judge.distance.layers."),
+        model=_layers(arrays, "judge.model.layers."),
+        guide=_layers(arrays, "judge.guide.layers."),
+        square_error=float(arrays.pop("judge.square_error")),
+        bin_width=math.ceil(max_horizon / constants.max_bins),
+        log_odds=constants.log_odds,
+        walk_weights=np.array(constants.walk_weights, np.float32),
+        candidates=settings.candidates,
+        depth=settings.depth,
+        caution=settings.caution,
+        discount=settings.discount,
+    )
+
+
+def _places(
+    arrays: dict[str, np.ndarray], settings: Settings
+) -> tuple[Places | None, dict[str, np.ndarray]]:
+    """The map, if the policy has one, and the arrays of what follows it."""
+    if "map.centres" not in arrays:
+        return None, arrays
+    own = {k.removeprefix("map."): v for k, v in arrays.items() if k.startswith("map.")}
+    others = {k.removeprefix("executor."): v for k, v in arrays.items() if "map." not in k}
+    return Places(**own, least=min(settings.lags), temperature=settings.temperature), others

@@ -1,0 +1,181 @@
+"""Environments of other people: what is understood of one by making it and playing a little.
+
+Nothing is guessed in silence. What cannot be told from spaces, rewards and `info` is refused with
+a sentence that names the option to say it with.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import wrappers
+
+from merlin.envs import scoring
+from merlin.envs.names import EnvName, parse
+from merlin.envs.registry import Task
+from merlin.errors import MerlinError
+
+KEYS = ("observation", "achieved_goal", "desired_goal")
+PROBE_STEPS = 200
+"""Steps that are played, at most, to see what an environment gives."""
+
+
+@cache
+def adopt(name: str) -> Task:
+    """Describe an environment by its name; its module is imported, and it is played a little."""
+    asked = parse(name)
+    env, limit = _open(asked)
+    try:
+        shapes, low, high = _check_spaces(env, name)
+        steps = asked.max_steps or limit
+        if steps is None:
+            raise MerlinError(
+                f"task {asked.base}: has no time limit; give one with --max-steps, "
+                "for example --max-steps 100."
+            )
+        seen = probe(env, asked.base, min(steps, PROBE_STEPS))
+    finally:
+        env.close()
+    return Task(
+        name=name,
+        env_id=asked.env_id,
+        module=asked.module,
+        arguments=asked.arguments,
+        observation_dim=shapes["observation"],
+        action_dim=len(low),
+        goal_dim=shapes["desired_goal"],
+        action_low=tuple(map(float, low)),
+        action_high=tuple(map(float, high)),
+        episode_steps=steps,
+        ends=True,
+        scoring=scoring.infer(
+            asked.base,
+            seen.info_keys,
+            seen.rewards,
+            seen.reward_at_goal,
+            success_key=asked.success_key,
+            goal_reward=asked.goal_reward,
+        ),
+    )
+
+
+@contextlib.contextmanager
+def working_directory() -> Iterator[None]:
+    """Let imports find modules of the working directory, after all that is installed."""
+    here = os.getcwd()
+    if here in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def make(name: EnvName, **arguments: Any) -> tuple[gymnasium.Env, int | None]:
+    """An environment without the wrappers of `gymnasium.make`, and its time limit.
+
+    Wrappers that its entry point or its registration adds stay: they are part of it.
+    """
+    with working_directory():
+        if name.module:
+            importlib.import_module(name.module)
+        env = gymnasium.make(name.env_id, disable_env_checker=True, **name.arguments, **arguments)
+    limits = [env.spec.max_episode_steps] if env.spec else []
+    while isinstance(env, (wrappers.TimeLimit, wrappers.OrderEnforcing)):
+        if isinstance(env, wrappers.TimeLimit):
+            limits.append(env._max_episode_steps)
+        env = env.env
+    known = [limit for limit in limits if limit is not None]
+    return env, min(known) if known else None
+
+
+class Seen(NamedTuple):
+    """What the steps of an environment gave."""
+
+    info_keys: set[str]  # in every step
+    rewards: set[float]
+    reward_at_goal: float | None  # by compute_reward, if there is one
+    terminated: bool
+    truncated: bool
+
+
+def probe(env: gymnasium.Env, name: str, steps: int) -> Seen:
+    """Play random actions from a fixed seed, into further episodes if one ends early."""
+    rng = np.random.default_rng(0)
+    space = env.action_space
+    assert isinstance(space, gymnasium.spaces.Box)
+    keys: set[str] | None = None
+    rewards: set[float] = set()
+    ended = [False, False]
+    info: dict[str, Any] = {}
+    observation = None
+    for step in range(steps):
+        if observation is None:
+            observation, _ = env.reset(seed=step)
+            _check_observation(observation, name)
+        action = rng.uniform(space.low, space.high).astype(space.dtype)
+        observation, reward, terminated, truncated, info = env.step(action)
+        keys = set(info) if keys is None else keys & set(info)
+        rewards.add(float(reward))
+        ended = [ended[0] or bool(terminated), ended[1] or bool(truncated)]
+        goal = observation["desired_goal"]
+        if terminated or truncated:
+            observation = None
+    at_goal = None
+    if env.has_wrapper_attr("compute_reward") and not set(scoring.SUCCESS_KEYS) & (keys or set()):
+        goal = np.asarray(goal)
+        at_goal = float(env.get_wrapper_attr("compute_reward")(goal.copy(), goal, info))
+    return Seen(keys or set(), rewards, at_goal, *ended)
+
+
+def _open(asked: EnvName) -> tuple[gymnasium.Env, int | None]:
+    """Make it, or say in one sentence why that failed."""
+    try:
+        return make(asked)
+    except (ImportError, gymnasium.error.Error) as error:
+        why = " ".join(str(error).split())
+        raise MerlinError(f"task {asked.base}: cannot be made ({why}); check the name.") from None
+    except Exception as error:  # whatever somebody else's code raises
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise MerlinError(
+            f"task {asked.base}: cannot be made ({why}, in line {last.lineno} of {last.filename}); "
+            "check the environment and --env-args."
+        ) from None
+
+
+def _check_spaces(env: gymnasium.Env, name: str) -> tuple[dict[str, int], np.ndarray, np.ndarray]:
+    """Sizes of observation and goals and bounds of the actions, if they are of the right kind."""
+    space, action = env.observation_space, env.action_space
+    if not isinstance(space, gymnasium.spaces.Dict) or not set(KEYS) <= set(space.spaces):
+        raise MerlinError(
+            f"task {name}: is no goal environment; its observation must be a Dict of "
+            f"{', '.join(sorted(KEYS))}."
+        )
+    if not isinstance(action, gymnasium.spaces.Box) or len(action.shape) != 1:
+        raise MerlinError(f"task {name}: its actions must be a Box of one dimension.")
+    if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
+        raise MerlinError(f"task {name}: its actions have no finite bounds; give them some.")
+    shapes = {key: space[key].shape or () for key in KEYS}
+    if any(len(shape) != 1 for shape in shapes.values()):
+        raise MerlinError(f"task {name}: observations and goals must be vectors.")
+    if shapes["achieved_goal"] != shapes["desired_goal"]:
+        raise MerlinError(f"task {name}: achieved and desired goals must have the same size.")
+    return {key: shape[0] for key, shape in shapes.items()}, action.low, action.high
+
+
+def _check_observation(observation: Any, name: str) -> None:
+    if not isinstance(observation, dict) or not set(KEYS) <= set(observation):
+        raise MerlinError(
+            f"task {name}: its reset gives no dict of {', '.join(sorted(KEYS))}, "
+            "although its observation space says so."
+        )

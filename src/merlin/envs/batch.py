@@ -1,0 +1,203 @@
+"""Many environments stepped together: in this process, or spread over worker processes."""
+
+import itertools
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import gymnasium
+import numpy as np
+from jaxtyping import Bool, Float
+
+from merlin.envs import adopt, gl
+from merlin.envs.names import EnvName
+from merlin.envs.registry import Task
+from merlin.errors import MerlinError
+from merlin.parallel.workers import Pool, default_workers
+
+Observation = dict[str, np.ndarray]
+GOAL_IMAGE = "goal_image"
+"""Of an observation: the goal as an image, for policies that are told it so."""
+
+
+class Step(NamedTuple):
+    """What a batch of environments answers to a batch of actions."""
+
+    observation: Observation
+    reward: Float[np.ndarray, " batch"]  # 1 where the state reached is at the goal, else 0
+    success: Bool[np.ndarray, " batch"]
+    ended: Bool[np.ndarray, " batch"]  # the episode ended with this step or before it
+
+
+@runtime_checkable
+class EnvBatch(Protocol):
+    """A fixed number of environments of one task.
+
+    Where episodes end when the environment says so, one that has ended stands still: its last
+    observation and success are repeated, and its reward is 0.
+    """
+
+    def reset(self, seeds: Sequence[int]) -> Observation: ...
+
+    def step(self, actions: np.ndarray) -> Step: ...
+
+    def close(self) -> None: ...
+
+
+def make_batch(task: Task, n: int, workers: int | None = None) -> EnvBatch:
+    """`n` environments; results are the same for any number of workers.
+
+    Tasks that move all points at once need no workers; for the others there is one per core
+    unless told otherwise.
+    """
+    if task.vector_entry_point:
+        return VectorBatch(task, n)
+    workers = min(n, default_workers() if workers is None else workers)
+    return LocalBatch(task, n) if workers <= 1 else ParallelBatch(task, n, workers)
+
+
+class VectorBatch:
+    """A task that has a vectorised implementation of its own."""
+
+    def __init__(self, task: Task, n: int):
+        self._task = task
+        self._env = gymnasium.make_vec(
+            task.env_id,
+            num_envs=n,
+            vectorization_mode="vector_entry_point",
+            **task.image_arguments(),
+        )
+        self._goals: np.ndarray | None = None
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        observation = self._env.reset(seed=list(seeds))[0]  # type: ignore[arg-type]
+        if self._task.goal == "image":
+            self._goals = self._env.unwrapped.goal_frames()  # type: ignore[attr-defined]
+        return self._seen(observation)
+
+    def step(self, actions: np.ndarray) -> Step:
+        observation, reward, _, _, info = self._env.step(actions)
+        success = np.asarray(info["is_success"]) > 0.5
+        goes_on = np.zeros(len(success), bool)
+        return Step(self._seen(observation), np.asarray(reward) + 1.0, success, goes_on)
+
+    def _seen(self, observation: Observation) -> Observation:
+        if self._task.sees == "state":
+            return observation
+        frames = np.stack(self._env.render())  # type: ignore[arg-type]
+        goals = {} if self._goals is None else {GOAL_IMAGE: self._goals}
+        return {**observation, "observation": frames, **goals}
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class LocalBatch:
+    """Single environments one after the other."""
+
+    def __init__(self, task: Task, n: int):
+        self._task = task
+        self._envs: list[Any] = [make_single(task, **task.image_arguments()) for _ in range(n)]
+        self._goals: list[np.ndarray] = []
+        self._last: list[tuple[Observation, bool, bool, bool]] = []
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        pairs = zip(self._envs, seeds, strict=True)
+        observations = [env.reset(seed=int(seed))[0] for env, seed in pairs]
+        self._last = [(observation, False, False, False) for observation in observations]
+        if self._task.goal == "image":
+            self._goals = [env.goal_frame() for env in self._envs]
+        return self._seen(observations)
+
+    def step(self, actions: np.ndarray) -> Step:
+        self._last = [self._step(index, action) for index, action in enumerate(actions)]
+        observations, reached, success, ended = zip(*self._last, strict=True)
+        return Step(
+            self._seen(list(observations)),
+            np.array(reached, float),
+            np.array(success),
+            np.array(ended),
+        )
+
+    def _step(self, index: int, action: np.ndarray) -> tuple[Observation, bool, bool, bool]:
+        """One environment's observation, whether its goal is reached (twice), and its end."""
+        before, _, success, ended = self._last[index]
+        if ended:
+            return before, False, success, True
+        observation, reward, terminated, truncated, info = self._envs[index].step(action)
+        reached, success = self._task.scoring(self._task.name, float(reward), info)
+        ended = self._task.ends and bool(terminated or truncated)
+        if not np.array_equal(observation["desired_goal"], before["desired_goal"]):
+            raise MerlinError(
+                f"task {self._task.name}: its goal moves within an episode, but data and scores "
+                "need one goal per episode; make the environment keep it (see --env-args)."
+            )
+        return observation, reached, success, ended
+
+    def _seen(self, observations: list[Observation]) -> Observation:
+        stacked = _stack(observations)
+        if self._task.sees == "image":
+            frames = [env.render() for env in self._envs]
+            stacked["observation"] = np.stack(frames)
+        if self._goals:
+            stacked[GOAL_IMAGE] = np.stack(self._goals)
+        return stacked
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+
+class ParallelBatch:
+    """Environments spread over processes; every step waits for the slowest."""
+
+    def __init__(self, task: Task, n: int, workers: int):
+        gl.ready(task)
+        bounds = np.linspace(0, n, workers + 1).astype(int)
+        self._slices = [slice(a, b) for a, b in itertools.pairwise(bounds)]
+        self._pool = Pool(workers)
+        self._pool.each(_open_batch, [(task, s.stop - s.start) for s in self._slices])
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        parts = self._pool.each(_reset_batch, [(list(seeds[s]),) for s in self._slices])
+        return _join(parts)
+
+    def step(self, actions: np.ndarray) -> Step:
+        parts = self._pool.each(_step_batch, [(actions[s],) for s in self._slices])
+        return Step(
+            _join([part.observation for part in parts]),
+            np.concatenate([part.reward for part in parts]),
+            np.concatenate([part.success for part in parts]),
+            np.concatenate([part.ended for part in parts]),
+        )
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+def make_single(task: Task, **arguments: Any) -> gymnasium.Env:
+    """One environment of the task. Callers end its episodes: time limits are peeled off."""
+    if "render_mode" in arguments and "mujoco" in sys.modules:
+        gl.pick_gl()  # sets MUJOCO_GL, which Gymnasium's renderer asks
+    name = EnvName(task.env_id, task.module, arguments=task.arguments if task.ends else {})
+    return adopt.make(name, **arguments)[0]
+
+
+def _open_batch(memory: dict[str, Any], task: Task, n: int) -> None:
+    memory["batch"] = LocalBatch(task, n)
+
+
+def _reset_batch(memory: dict[str, Any], seeds: list[int]) -> Observation:
+    return memory["batch"].reset(seeds)
+
+
+def _step_batch(memory: dict[str, Any], actions: np.ndarray) -> Step:
+    return memory["batch"].step(actions)
+
+
+def _stack(observations: list[Observation]) -> Observation:
+    return {key: np.stack([o[key] for o in observations]) for key in adopt.KEYS}
+
+
+def _join(parts: list[Observation]) -> Observation:
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}

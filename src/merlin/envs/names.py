@@ -1,0 +1,86 @@
+"""Names of environments that are not among the tasks: `module:EnvId?option=value&...`.
+
+The name alone says how to make the environment, so datasets and runs keep it as text.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from merlin.errors import MerlinError
+
+_ARGUMENT = "args."
+"""Prefix of options that are arguments of the environment itself."""
+
+
+@dataclass(frozen=True)
+class EnvName:
+    """An environment's id, the module that registers it, and how it is to be used."""
+
+    env_id: str
+    module: str | None = None
+    max_steps: int | None = None  # time limit; the registered one unless given
+    success_key: str | None = None  # key of info that says whether the goal is reached
+    goal_reward: float | None = None  # lowest reward at a goal
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of the environment
+
+    def __post_init__(self) -> None:
+        if self.max_steps is not None and self.max_steps < 1:
+            raise MerlinError(f"max_steps: {self.max_steps} is not 1 or more.")
+        for key, value in self.arguments.items():
+            if not isinstance(value, (str, int, float, bool)):
+                raise MerlinError(f"env_args {key}: is neither a number nor a word.")
+
+    @property
+    def base(self) -> str:
+        """The name without options."""
+        return f"{self.module}:{self.env_id}" if self.module else self.env_id
+
+    def __str__(self) -> str:
+        plain = {"max_steps": self.max_steps, "goal_reward": self.goal_reward}
+        options = {key: f"{value:g}" for key, value in plain.items() if value is not None}
+        if self.success_key is not None:
+            options["success_key"] = quote(self.success_key, safe="")
+        for key, value in sorted(self.arguments.items()):
+            text = value if isinstance(value, str) and _word(value) else json.dumps(value)
+            options[_ARGUMENT + key] = quote(text, safe="")
+        query = "&".join(f"{key}={value}" for key, value in options.items())
+        return f"{self.base}?{query}" if query else self.base
+
+
+def parse(name: str) -> EnvName:
+    """Read a name; `str` writes it back."""
+    base, _, query = name.partition("?")
+    module, _, env_id = base.rpartition(":")
+    values: dict[str, Any] = {}
+    arguments = {}
+    for key, text in parse_qsl(query, keep_blank_values=True):
+        if key.startswith(_ARGUMENT):
+            arguments[key.removeprefix(_ARGUMENT)] = read_value(text)
+        elif key == "success_key":
+            values[key] = text
+        elif key in ("max_steps", "goal_reward"):
+            kind = int if key == "max_steps" else float
+            try:
+                values[key] = kind(text)
+            except ValueError:
+                raise MerlinError(f"task {name}: {key}={text} is not a number.") from None
+        else:
+            raise MerlinError(f"task {name}: has no option {key!r}.")
+    return EnvName(env_id, module or None, arguments=arguments, **values)
+
+
+def read_value(text: str) -> Any:
+    """A number, true or false as such, and anything else as text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, (bool, int, float, str)) else text
+
+
+def _word(text: str) -> bool:
+    """Whether `read_value` gives the text back as it is."""
+    return read_value(text) == text and isinstance(read_value(text), str)

@@ -1,0 +1,112 @@
+"""When a goal counts as reached: what an environment says in `info` or by its reward."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from merlin.errors import MerlinError
+
+SUCCESS_KEYS = ("is_success", "success")
+"""Keys of `info` that tell of success, in the order in which they are looked for."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How an environment says that its goal is reached.
+
+    `success_key` decides the success and `goal_reward` the return. If one of them is None, the
+    other decides both.
+    """
+
+    success_key: str | None = None  # of info
+    goal_reward: float | None = None  # a reward this high or higher means that the goal is reached
+    rewards: tuple[float, ...] = ()  # the only rewards there are, or empty for any
+
+    def __post_init__(self) -> None:
+        assert (self.success_key, self.goal_reward) != (None, None)
+
+    def __call__(self, task: str, reward: float, info: Mapping[str, Any]) -> tuple[bool, bool]:
+        """Whether the goal is reached after a step, for the return and for the success."""
+        by_info = self._by_info(task, info) if self.success_key is not None else None
+        by_reward = self._by_reward(task, reward) if self.goal_reward is not None else None
+        first = by_info if by_reward is None else by_reward
+        second = by_reward if by_info is None else by_info
+        assert first is not None
+        assert second is not None
+        return first, second
+
+    def _by_info(self, task: str, info: Mapping[str, Any]) -> bool:
+        assert self.success_key is not None
+        if self.success_key not in info:
+            raise MerlinError(
+                f"task {task}: a step gave no info[{self.success_key!r}], which says whether the "
+                "goal is reached; set it in every step, or name another with --success-key."
+            )
+        return bool(info[self.success_key])
+
+    def _by_reward(self, task: str, reward: float) -> bool:
+        if self.rewards and reward not in self.rewards:
+            known = " or ".join(f"{value:g}" for value in self.rewards)
+            raise MerlinError(
+                f"task {task}: a step gave the reward {reward:g}, not {known}, so it is not known "
+                "whether the goal is reached; name a key of info with --success-key, or the "
+                "lowest reward at a goal with --goal-reward."
+            )
+        assert self.goal_reward is not None
+        return reward >= self.goal_reward
+
+    def in_words(self) -> dict[str, str]:
+        """Where the success and the return come from."""
+        by_info = f"info[{self.success_key!r}]"
+        by_reward = f"reward >= {self.goal_reward:g}" if self.goal_reward is not None else by_info
+        return {
+            "success": by_info if self.success_key is not None else by_reward,
+            "return": by_reward,
+        }
+
+
+NEGATIVE = Scoring("is_success", 0.0, (-1.0, 0.0))
+"""The paper's tasks: a reward of -1 until the goal is reached, then 0."""
+
+
+def infer(
+    task: str,
+    info_keys: set[str],
+    rewards: set[float],
+    reward_at_goal: float | None,
+    *,
+    success_key: str | None = None,
+    goal_reward: float | None = None,
+) -> Scoring:
+    """The scoring of an environment from what its steps gave, or a refusal.
+
+    `info_keys` are the keys of `info` in every step, `rewards` all rewards that were seen, and
+    `reward_at_goal` is what `compute_reward` gives for a goal that is achieved, if there is one.
+    What the user says, `success_key` or `goal_reward`, is taken as it is.
+    """
+    if success_key is not None:
+        if success_key not in info_keys:
+            known = ", ".join(sorted(info_keys)) or "no key at all"
+            raise MerlinError(
+                f"success_key: info of {task} does not hold {success_key!r} in every step; "
+                f"it holds {known}."
+            )
+        return Scoring(success_key)
+    if goal_reward is not None:
+        return Scoring(goal_reward=goal_reward)
+    for key in SUCCESS_KEYS:
+        if key in info_keys:
+            return Scoring(key)
+    seen = rewards | ({reward_at_goal} if reward_at_goal is not None else set())
+    for values in ((-1.0, 0.0), (0.0, 1.0)):
+        low, high = values
+        shows_it = (low != 0.0 and low in seen) or (high != 0.0 and high in seen)
+        if seen <= set(values) and shows_it and reward_at_goal in (None, high):
+            return Scoring(goal_reward=high, rewards=values)
+    shown = ", ".join(f"{value:g}" for value in sorted(seen)[:4])
+    raise MerlinError(
+        f"task {task}: it is not known when its goal is reached: info has neither 'is_success' nor "
+        f"'success' in every step, and rewards such as {shown} are neither clearly -1 and 0 nor "
+        "0 and 1; name a key of info with --success-key, or the lowest reward at a goal with "
+        "--goal-reward."
+    )

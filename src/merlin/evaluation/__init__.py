@@ -1,0 +1,1 @@
+"""Scoring policies in their tasks: episodes, statistics, figures, videos."""

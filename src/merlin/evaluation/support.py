@@ -1,0 +1,128 @@
+"""What a dataset knows of a goal: which episodes pass near it, and after how many steps."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from merlin.data import Dataset
+
+NEAR_QUANTILE = 0.95
+"""Without a tolerance, near is within this quantile of the steps between achieved goals."""
+MOST_DISTANCES = 2e8
+REGIONS = 200
+"""Achieved goals, at most, around which it is counted how many episodes come by."""
+STILL = 1e-3
+"""An action that varies less than this share of half its range is constant."""
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """When a goal counts as near: a distance after dividing by a scale per dimension."""
+
+    scale: Float[np.ndarray, " goal"]
+    radius: float
+    why: str
+
+    def distances(
+        self, goals: Float[np.ndarray, "n goal"], goal: Float[np.ndarray, " goal"]
+    ) -> Float[np.ndarray, " n"]:
+        return np.linalg.norm((goals - goal) / self.scale, axis=1)
+
+    def near(
+        self, goals: Float[np.ndarray, "n goal"], goal: Float[np.ndarray, " goal"]
+    ) -> Bool[np.ndarray, " n"]:
+        return self.distances(goals, goal) <= self.radius
+
+
+def nearness(data: Dataset, tolerance: float | None) -> Nearness:
+    """By the task's tolerance, or by how far achieved goals move within a step."""
+    goals = np.asarray(data.achieved_goals)
+    if tolerance is not None:
+        return Nearness(np.ones(data.goal_dim), tolerance, "the tolerance that counts as reached")
+    std = goals.std(axis=0, dtype=np.float64)
+    scale = np.where(std > 1e-6, std, 1.0)
+    moved = np.linalg.norm(np.diff(goals, axis=0) / scale, axis=1)
+    within = np.ones(len(moved), bool)
+    within[data.starts[1:-1] - 1] = False  # from one episode to the next is no step
+    steps = moved[within & (moved > 0)]
+    radius = float(np.quantile(steps, NEAR_QUANTILE)) if len(steps) else 0.0
+    why = f"{NEAR_QUANTILE:.0%} of recorded steps are shorter, in deviations of achieved goals"
+    return Nearness(scale, radius, why)
+
+
+def passing(
+    data: Dataset, goal: Float[np.ndarray, " goal"], close: Nearness
+) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    """Episodes that come near a goal, and after how many steps each does so first."""
+    rows = np.flatnonzero(close.near(data.achieved_goals, goal))
+    episodes, first = np.unique(
+        np.searchsorted(data.starts, rows, side="right") - 1, return_index=True
+    )
+    return episodes, rows[first] - data.starts[episodes]
+
+
+def spread(
+    goals: Float[np.ndarray, "n goal"], count: int, scale: Float[np.ndarray, " goal"]
+) -> Float[np.ndarray, "m goal"]:
+    """Farthest points: each is the one farthest from those before, the first the most central."""
+    scaled = goals / scale
+    chosen = [int(np.argmin(np.linalg.norm(scaled - scaled.mean(0), axis=1)))]
+    apart = np.linalg.norm(scaled - scaled[chosen[0]], axis=1)
+    while len(chosen) < min(count, len(goals)) and apart.max() > 0:
+        chosen.append(int(apart.argmax()))
+        apart = np.minimum(apart, np.linalg.norm(scaled - scaled[chosen[-1]], axis=1))
+    return goals[chosen]
+
+
+def lacks(data: Dataset, close: Nearness, seed: int = 0) -> list[str]:
+    """What recordings would have to be added for, in sentences."""
+    found = [*_lonely(data, close, seed), *_constant(data)]
+    if data.desired_goals is not None:
+        missed = sum(
+            not close.near(data.achieved_goals[begin:end], goal).any()
+            for begin, end, goal in zip(
+                data.starts[:-1], data.starts[1:], data.desired_goals, strict=True
+            )
+        )
+        if missed:
+            share = missed / len(data)
+            found.append(
+                f"{missed} of {len(data)} episodes ({share:.0%}) never come near their desired goal"
+            )
+    return found
+
+
+def _lonely(data: Dataset, close: Nearness, seed: int) -> list[str]:
+    """Regions that one episode alone visits."""
+    if len(data) == 1:
+        return ["there is one training episode only"]
+    size = data.achieved_goals.size
+    count = int(min(REGIONS, len(data.achieved_goals), max(10, MOST_DISTANCES / size)))
+    rows = np.random.default_rng(seed).permutation(len(data.achieved_goals))[:count]
+    some = data.achieved_goals[rows]
+    alone = np.array([len(passing(data, goal, close)[0]) == 1 for goal in some])
+    if not alone.any():
+        return []
+    places = "; ".join(in_words(goal) for goal in spread(some[alone], 3, close.scale))
+    return [f"{alone.mean():.0%} of achieved goals are visited by one episode only, e.g. {places}"]
+
+
+def _constant(data: Dataset) -> list[str]:
+    half = (np.asarray(data.action_high) - np.asarray(data.action_low)) / 2
+    found = []
+    for dim in range(data.action_dim):
+        values, counts = np.unique(data.actions[:, dim], return_counts=True)
+        share = counts.max() / len(data.actions)
+        if data.actions[:, dim].std() < STILL * half[dim]:
+            found.append(f"action {dim} never changes")
+        elif share > 0.5:
+            value = values[counts.argmax()]
+            found.append(f"action {dim} is {value:.4g} in {share:.0%} of the steps")
+    return found
+
+
+def in_words(goal: Float[np.ndarray, " goal"]) -> str:
+    """A goal, short enough for a line."""
+    more = ", ..." if len(goal) > 6 else ""
+    return f"({', '.join(f'{x:.3g}' for x in goal[:6])}{more})"

@@ -1,0 +1,298 @@
+"""Is a policy any good, and for which goals? An answer from recorded episodes alone.
+
+Nothing here was trained on: prediction errors are those on held-out episodes, and rehearsals start
+from held-out states. The thresholds were chosen on PointReach and PointRooms, see docs/trust.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int
+from scipy.spatial import cKDTree
+from scipy.stats import spearmanr
+
+from merlin.data import Dataset
+from merlin.errors import MerlinError
+from merlin.evaluation.held_out import (
+    PAIRS,
+    Pairs,
+    action_error,
+    ask,
+    draw_pairs,
+    longest_horizon,
+)
+from merlin.evaluation.rehearsal import rehearse, transitions
+from merlin.evaluation.statistics import bootstrap_interval
+from merlin.evaluation.support import Nearness, in_words, lacks, nearness, passing, spread
+from merlin.policies.base import Policy
+
+READY, CARE, NOT = "ready", "try with care", "not supported"
+READY_EPISODES, READY_CONFIDENCE = 5, 0.85
+"""A goal is ready if so many training episodes pass near it and the confidence is so high."""
+LEAST_EPISODES, LEAST_CONFIDENCE = 2, 0.2
+"""A goal with fewer episodes, or less confidence, is not supported."""
+GOALS, STARTS, MOST_STEPS = 24, 32, 200
+"""Goals that are looked at unless some are asked for, rehearsals of each, and their length."""
+BINS = ((1, 5), (6, 20), (21, 100))
+"""Horizons that errors are told apart by."""
+NEIGHBOURS = 5
+HELPFUL = 3
+"""Goals that are named as those which recordings would help most."""
+
+
+@dataclass(frozen=True)
+class GoalTrust:
+    """What is known of one goal."""
+
+    goal: list[float]
+    word: str
+    confidence: float
+    ci95: list[float] | None
+    support: int  # training episodes that pass near it
+    recorded_steps: float | None  # from their beginning, median
+    reached: int  # of the rehearsals, each from another held-out state
+    rehearsals: int
+    steps: float | None  # median of the rehearsals that reach it
+    start_low: list[float] | None  # where those began, as achieved goals
+    start_high: list[float] | None
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What `merlin trust` tells."""
+
+    training_episodes: int
+    held_out_episodes: int
+    radius: float  # within which a goal is near, after division by the scale
+    scale: list[float]  # of each dimension of a goal
+    near: str  # why
+    useful: bool  # whether it predicts the next steps better if it is told the right goal
+    prediction: list[dict[str, Any]]
+    log_likelihood: dict[str, Any] | None
+    steps: dict[str, Any]
+    goals: list[GoalTrust]
+    lacks: list[str]
+    recordings: list[list[float]]  # goals that more recordings would help most
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def trust(
+    policy: Policy,
+    data: Dataset,
+    held_out: Dataset,
+    *,
+    goals: Float[np.ndarray, "n goal"] | None = None,
+    tolerance: float | None = None,
+    seed: int = 0,
+) -> Trust:
+    """Judge a policy that was trained on `data` by `held_out` episodes.
+
+    `goals` are those asked about; unless given, they are spread over the held-out episodes.
+    """
+    if data.has_images:
+        raise MerlinError("trust: observations are images, which have no neighbours; use states.")
+    close = nearness(data, tolerance)
+    limit = longest_horizon(policy)
+    pairs, recorded = draw_pairs(held_out, PAIRS, limit, seed), draw_pairs(data, 30_000, limit)
+    actions, likely = ask(policy, held_out, pairs)
+    # Half way round they are goals of other episodes, if there are several.
+    wrong = np.roll(pairs.goal, len(pairs.goal) // 2)
+    misled, unlikely = ask(policy, held_out, pairs, goal=wrong)
+    neighbours = _neighbours(data, recorded, held_out, pairs)
+    guesses = {
+        "policy": actions,
+        "other_goal": misled,
+        "nearest_state": data.actions[neighbours.state_action],
+        "nearest_state_and_goal": data.actions[recorded.action[neighbours.pair[:, 0]]],
+        "mean_action": np.broadcast_to(data.actions.mean(0), actions.shape),
+    }
+    errors = {name: action_error(held_out, pairs, guess) for name, guess in guesses.items()}
+    gain = errors["other_goal"] - errors["policy"] if likely is None else likely - unlikely
+    useful = _useful(gain, pairs)
+    if goals is None:
+        some = np.random.default_rng(seed).permutation(len(held_out.achieved_goals))[:5000]
+        goals = spread(held_out.achieved_goals[np.sort(some)], GOALS, close.scale)
+    judged = _judge_goals(policy, data, held_out, np.asarray(goals, np.float32), close, useful)
+    weakest = sorted(
+        (g for g in judged if g.word != READY), key=lambda g: (g.support, g.confidence)
+    )
+    return Trust(
+        training_episodes=len(data),
+        held_out_episodes=len(held_out),
+        radius=close.radius,
+        scale=close.scale.tolist(),
+        near=close.why,
+        useful=useful,
+        prediction=_by_horizon(errors, pairs),
+        log_likelihood=None if likely is None else _mean(likely, pairs.episode),
+        steps=_calibration(policy, held_out, pairs, recorded.horizon[neighbours.pair]),
+        goals=judged,
+        lacks=lacks(data, close),
+        recordings=[g.goal for g in weakest[:HELPFUL]],
+    )
+
+
+@dataclass(frozen=True)
+class _Neighbours:
+    state_action: Int[np.ndarray, " pairs"]  # rows of actions at the nearest recorded state
+    pair: Int[np.ndarray, "pairs k"]  # the nearest recorded pairs of state and goal
+
+
+def _neighbours(data: Dataset, recorded: Pairs, held_out: Dataset, pairs: Pairs) -> _Neighbours:
+    """Nearest recorded states, and states with goals, in deviations of each dimension."""
+
+    def scaled(of: Dataset, at: Pairs) -> tuple[np.ndarray, np.ndarray]:
+        return of.observations[at.state] / spreads[0], of.achieved_goals[at.goal] / spreads[1]
+
+    spreads = [np.std(x, axis=0) for x in (data.observations, data.achieved_goals)]
+    spreads = [np.where(std > 1e-6, std, 1.0) for std in spreads]
+    states, goals = scaled(data, recorded)
+    asked, wanted = scaled(held_out, pairs)
+    nearest = cKDTree(states).query(asked)[1]
+    tree = cKDTree(np.concatenate([states, goals], axis=1))
+    k = min(NEIGHBOURS, len(states))
+    both = tree.query(np.concatenate([asked, wanted], axis=1), k=range(1, k + 1))[1]
+    return _Neighbours(recorded.action[nearest], both)
+
+
+def _mean(
+    values: Float[np.ndarray, " pairs"], episode: Int[np.ndarray, " pairs"]
+) -> dict[str, Any]:
+    """Mean over episodes of their means; the interval resamples episodes, if there are several."""
+    each = np.array([values[episode == e].mean() for e in np.unique(episode)])
+    interval = list(bootstrap_interval(each[None])) if len(each) > 1 else None
+    return {"mean": float(each.mean()), "ci95": interval}
+
+
+def _by_horizon(errors: Mapping[str, np.ndarray], pairs: Pairs) -> list[dict[str, Any]]:
+    rows = []
+    for low, high in ((1, BINS[-1][1]), *BINS):
+        inside = (pairs.horizon >= low) & (pairs.horizon <= high)
+        if inside.any():
+            told = {n: _mean(e[inside], pairs.episode[inside]) for n, e in errors.items()}
+            rows.append({"from": low, "to": high, "pairs": int(inside.sum()), **told})
+    return rows
+
+
+def _useful(gained: Float[np.ndarray, " pairs"], pairs: Pairs) -> bool:
+    """Whether the right goal gains more than chance over another, on the next few steps."""
+    soon = pairs.horizon <= BINS[0][1]
+    if not soon.any():
+        return False
+    gain = _mean(gained[soon], pairs.episode[soon])
+    low = gain["mean"] if gain["ci95"] is None else gain["ci95"][0]
+    return bool(low > 0)
+
+
+def _calibration(
+    policy: Policy, held_out: Dataset, pairs: Pairs, neighbours: Int[np.ndarray, "pairs k"]
+) -> dict[str, Any]:
+    """Stated steps to goals that were reached, beside the true ones."""
+    told = _stated(policy, held_out.observations[pairs.state], held_out.achieved_goals[pairs.goal])
+    if told is None:
+        stated, by = neighbours.mean(axis=1), f"the {NEIGHBOURS} nearest recorded states and goals"
+    else:
+        stated, by = np.asarray(told, np.float64), "the policy's temporal distance"
+    true = pairs.horizon.astype(np.float64)
+    order = np.argsort(stated, kind="stable")
+    varies = np.ptp(stated) > 0 and np.ptp(true) > 0
+    return {
+        "by": by,
+        "error": _mean(np.abs(stated - true), pairs.episode),
+        "bias": _mean(stated - true, pairs.episode),
+        "rank_correlation": float(spearmanr(stated, true).statistic) if varies else None,
+        "bins": [
+            {"stated": float(stated[some].mean()), "true": float(true[some].mean())}
+            for some in np.array_split(order, min(5, len(order)))
+        ],
+    }
+
+
+@eqx.filter_jit
+def _stated(policy: Policy, observations: ArrayLike, goals: ArrayLike) -> Array | None:
+    return jax.vmap(policy.steps_to_goal)(observations, goals)
+
+
+def _starts(held_out: Dataset) -> Int[np.ndarray, " starts"]:
+    """Rows to rehearse from: beginnings of held-out episodes, or states spread over them."""
+    rows = held_out.starts[:-1]
+    if len(rows) < STARTS:
+        rows = np.arange(len(held_out.observations))
+    return rows[np.linspace(0, len(rows) - 1, min(STARTS, len(rows))).astype(int)]
+
+
+def _judge_goals(
+    policy: Policy,
+    data: Dataset,
+    held_out: Dataset,
+    goals: Float[np.ndarray, "n goal"],
+    close: Nearness,
+    useful: bool,
+) -> list[GoalTrust]:
+    rows, known = _starts(held_out), transitions(data, held_out)
+    steps = int(min(MOST_STEPS, np.median(data.lengths) - 1))
+    begin = held_out.observations[rows], held_out.achieved_goals[rows]
+    judged = []
+    for group in np.array_split(goals, -(-len(goals) // GOALS)):  # so many fit into memory
+        tiled = np.tile(begin[0], (len(group), 1)), np.tile(begin[1], (len(group), 1))
+        wanted = np.repeat(group, len(rows), axis=0)
+        scale = close.scale.astype(np.float32)
+        hits = rehearse(policy, known, tiled, wanted, scale, close.radius, steps)
+        for goal, hit in zip(group, np.asarray(hits).reshape(len(group), -1), strict=True):
+            episodes, after = passing(data, goal, close)
+            judged.append(_judged(goal, len(episodes), after, hit, steps, begin[1], useful))
+    return judged
+
+
+def _judged(
+    goal: Float[np.ndarray, " goal"],
+    support: int,
+    after: Int[np.ndarray, " episodes"],
+    hit: Int[np.ndarray, " starts"],
+    steps: int,
+    begins: Float[np.ndarray, "starts goal"],
+    useful: bool,
+) -> GoalTrust:
+    """Confidence is the share of rehearsals that arrive, less where few episodes stand for it."""
+    arrived = hit <= steps
+    belief = support / (support + 1)
+    low, high = bootstrap_interval(arrived[None].astype(float))
+    confidence = belief * float(arrived.mean())
+    return GoalTrust(
+        goal=[float(x) for x in goal],
+        word=word(support, confidence, useful),
+        confidence=confidence,
+        ci95=[belief * low, belief * high] if len(hit) > 1 else None,
+        support=support,
+        recorded_steps=float(np.median(after)) if support else None,
+        reached=int(arrived.sum()),
+        rehearsals=len(hit),
+        steps=float(np.median(hit[arrived])) if arrived.any() else None,
+        start_low=begins[arrived].min(0).tolist() if arrived.any() else None,
+        start_high=begins[arrived].max(0).tolist() if arrived.any() else None,
+    )
+
+
+def word(support: int, confidence: float, useful: bool) -> str:
+    """One word for a goal."""
+    if support < LEAST_EPISODES or confidence < LEAST_CONFIDENCE:
+        return NOT
+    if useful and support >= READY_EPISODES and confidence >= READY_CONFIDENCE:
+        return READY
+    return CARE
+
+
+def verdict(found: Trust) -> str:
+    """The answer in one sentence."""
+    counts = {name: sum(g.word == name for g in found.goals) for name in (READY, CARE, NOT)}
+    told = ", ".join(f"{count} {name}" for name, count in counts.items())
+    if not found.useful:
+        return f"the policy predicts no better if told the right goal: no goal is ready ({told})"
+    help_ = "; ".join(in_words(np.asarray(goal)) for goal in found.recordings)
+    return f"{told}" + (f"; record more near {help_}" if help_ else "")

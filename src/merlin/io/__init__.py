@@ -1,0 +1,1 @@
+"""Files, progress and interruption: what touches the disk or the terminal. No JAX here."""

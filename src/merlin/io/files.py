@@ -1,0 +1,246 @@
+"""Reading and writing files: only regular files are read, and a reader never sees half of one."""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from io import BufferedReader, BufferedWriter
+from pathlib import Path
+from typing import Any
+
+from merlin.errors import MerlinError
+
+MOST_JSON_BYTES = 1 << 26
+MOST_JSON_DEPTH = 64
+SEAL = "sha256"
+"""The last key of a JSON object that we write: the checksum of all before it."""
+STALE_SECONDS = 2.0
+"""A temporary file is locked as soon as it is made; younger ones are left alone."""
+_PREFIX, _SUFFIX = ".merlin-", ".partial"
+
+
+# Writing
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace `path` by `content` in one step: after a kill the old or the new file is there."""
+    write_pieces(path, [content])
+
+
+def write_pieces(
+    path: Path, pieces: Iterable[bytes | memoryview], *, keep: Path | None = None
+) -> None:
+    """As `write_bytes`, of one piece after the other. The file that was there becomes `keep`."""
+    with new_file(path, keep=keep) as (file, _):
+        for piece in pieces:
+            file.write(piece)
+
+
+@contextlib.contextmanager
+def new_file(path: Path, *, keep: Path | None = None) -> Iterator[tuple[BufferedWriter, Path]]:
+    """An open temporary file and its path; it becomes `path` when the block ends without an error.
+
+    The file that was there becomes `keep`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary_path(path.parent)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        with open(os.open(temporary, flags, 0o666), "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # says that somebody is at it
+            yield file, temporary
+            file.flush()
+            os.fsync(file.fileno())
+            if keep is not None and path.exists():
+                os.replace(path, keep)
+            os.replace(temporary, path)
+        sync_folder(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write `content` as indented JSON with its checksum, atomically."""
+    write_bytes(path, (json.dumps(sealed(content), indent=2) + "\n").encode())
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """`content` with its checksum as the last key."""
+    return {**content, SEAL: hashlib.sha256(json.dumps(content).encode()).hexdigest()}
+
+
+def _temporary_path(folder: Path) -> Path:
+    """A name in `folder` that nobody can guess; leftovers of processes that died are removed."""
+    _sweep(folder.absolute())
+    return folder / f"{_PREFIX}{os.urandom(8).hex()}{_SUFFIX}"
+
+
+@functools.cache  # once per process: a folder may hold many files
+def _sweep(folder: Path) -> None:
+    for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        with contextlib.suppress(OSError):  # somebody else's, or gone by now
+            if time.time() - path.lstat().st_mtime > STALE_SECONDS and not _in_use(path):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _in_use(path: Path) -> bool:
+    """Whether the process that makes a temporary file or folder lives: then it has it locked."""
+    opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(opened)
+    return False
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names of a folder on the disk, as fsync has the content of a file there."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def check_free(target: Path, overwrite: bool = False) -> None:
+    """Refuse to write over what is already there, before any work is done."""
+    if os.path.lexists(target) and not overwrite:
+        raise MerlinError(f"{target}: already exists; choose another --out or pass --overwrite.")
+
+
+@contextlib.contextmanager
+def new_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
+    """Fill a temporary folder that becomes `target` only when the block ends without an error."""
+    check_free(target, overwrite)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _temporary_path(target.parent)
+        temporary.mkdir()  # fails if it exists; as wide as the umask allows
+    except OSError as error:
+        raise MerlinError(f"{target}: cannot be created ({error.strerror}).") from None
+    held = os.open(temporary, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield temporary
+        _sync_tree(temporary)
+        check_free(target, overwrite)  # another process may have been faster
+        if os.path.lexists(target):
+            # Not a name that is swept: a kill between the two leaves the old data there.
+            old = target.with_name(f".{target.name[:100]}.old-{os.urandom(4).hex()}")
+            os.replace(target, old)
+            os.replace(temporary, target)
+            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+        else:
+            os.replace(temporary, target)
+        sync_folder(target.parent)
+    finally:
+        os.close(held)
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            sync_folder(path)
+        else:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    sync_folder(folder)
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse a folder of ours in which a link leads elsewhere: what we write would go there."""
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            raise MerlinError(
+                f"{path}: is a link, which merlin does not make; replace or delete it."
+            )
+
+
+# Reading
+
+
+def check_regular(path: Path) -> int:
+    """The size of a file; a pipe, a device or a folder is refused."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise MerlinError(f"{path}: is not a regular file; give a file.")
+    return status.st_size
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a file for reading; never waits for a pipe."""
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise MerlinError(f"{path}: is not a regular file; give a file.")
+    return file
+
+
+def read_limited(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
+    """The content of a file that is not larger than `most` bytes."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise MerlinError(f"{path}: has {size} bytes, more than the {most} that are read.")
+        return file.read(most)
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Read a JSON object and verify its checksum, if it has one; `what` names its purpose."""
+    try:
+        content = parse_json(read_limited(path))
+    except FileNotFoundError:
+        raise MerlinError(f"{path}: no such file, so this is not {what}.") from None
+    except (OSError, ValueError) as error:
+        raise MerlinError(f"{path}: cannot be read as JSON ({error}); make it anew.") from None
+    if not isinstance(content, dict):
+        raise MerlinError(f"{path}: holds no JSON object, so this is not {what}.")
+    return unsealed(content, path)
+
+
+def unsealed(content: dict[str, Any], where: object) -> dict[str, Any]:
+    """`content` without its checksum, which must be right."""
+    if SEAL not in content:
+        return content  # of an older version, or from elsewhere
+    plain = {key: value for key, value in content.items() if key != SEAL}
+    if sealed(plain)[SEAL] != content[SEAL]:
+        raise MerlinError(
+            f"{where}: its checksum is wrong; restore it from a copy, or delete its entry {SEAL!r} "
+            "if you changed it yourself."
+        )
+    return plain
+
+
+def parse_json(text: bytes | str) -> Any:
+    """What JSON says, unless it is nested deeper than anything of ours; else ValueError."""
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level, depth = [content], 0
+    while level := [part for node in level for part in _parts(node)]:
+        depth += 1
+        if depth > MOST_JSON_DEPTH:
+            raise ValueError("it is nested too deeply")
+    return content
+
+
+def _parts(node: Any) -> Iterable[Any]:
+    parts = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return (part for part in parts if isinstance(part, dict | list))
+
+
+def sha256(path: Path) -> str:
+    """Checksum of a file, read in pieces so that its size does not matter."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

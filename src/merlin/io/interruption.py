@@ -1,0 +1,94 @@
+"""Stopping on Ctrl-C or SIGTERM without losing work.
+
+Only the command line takes over signals. A library call behaves as any Python function does.
+"""
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+KINDS = (signal.SIGINT, signal.SIGTERM)
+PATIENCE = 3.0
+"""Seconds after a signal in which a command may save and end by itself."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal stopped the work; the message says how to continue it."""
+
+
+@contextmanager
+def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> Iterator[None]:
+    """Raise `Interrupted` at the first Ctrl-C or SIGTERM, and end the process if that fails.
+
+    Python delivers a signal only between its own instructions, and one call into a compiled
+    program may take minutes. A thread learns of the signal at once. If the block has not ended
+    `patience` seconds later, or at a second signal, it prints `farewell()` and exits with 130.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+
+    def watch() -> None:
+        if not ours.recv(1):
+            return  # the block has ended
+        ours.settimeout(patience)
+        try:
+            if not ours.recv(1):
+                return
+        except TimeoutError:
+            pass
+        # The cursor is hidden while a progress bar is drawn.
+        show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+        print(f"{show_cursor}merlin: {farewell()}", file=sys.stderr, flush=True)
+        os._exit(130)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for kind in KINDS:
+            signal.signal(kind, lambda *_: None)  # the thread acts on a second signal
+        raise Interrupted(farewell())
+
+    before = {kind: signal.signal(kind, interrupt) for kind in KINDS}
+    descriptor = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(descriptor)
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+        theirs.close()
+        watcher.join()
+        ours.close()
+
+
+@contextmanager
+def signals() -> Iterator[list[int]]:
+    """Collect the first Ctrl-C or SIGTERM instead of ending; a second one ends as usual."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = {kind: signal.getsignal(kind) for kind in KINDS}
+
+    def restore() -> None:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        restore()
+
+    for kind in KINDS:
+        signal.signal(kind, receive)
+    try:
+        yield received
+    finally:
+        restore()

@@ -1,0 +1,83 @@
+"""Locks between processes, which end with their holder however that ends."""
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from merlin.errors import MerlinError
+
+WAIT_SECONDS = 0.5
+
+
+@contextlib.contextmanager
+def try_lock(path: Path) -> Iterator[str | None]:
+    """Hold the lock `path` within the block: None, or who holds it instead of us."""
+    found = _acquire(path)
+    if isinstance(found, str):
+        yield found
+        return
+    try:
+        yield None
+    finally:
+        _release(found, path)
+
+
+@contextlib.contextmanager
+def lock(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock within the block, or refuse; with `wait`, once its holder is done.
+
+    `what` names what is locked, for the sentence.
+    """
+    told = False
+    while isinstance(found := _acquire_or_say(path, what), str):
+        if not wait:
+            raise MerlinError(f"{what}: {found} is at it; wait for it, or choose another.")
+        if not told:
+            print(f"merlin: {what}: waiting for {found}.", file=sys.stderr, flush=True)
+            told = True
+        time.sleep(WAIT_SECONDS)
+    try:
+        yield
+    finally:
+        _release(found, path)
+
+
+def _acquire_or_say(path: Path, what: str) -> int | str:
+    try:
+        return _acquire(path)
+    except OSError as error:
+        raise MerlinError(f"{what}: cannot be created ({error.strerror}).") from None
+
+
+def _acquire(path: Path) -> int | str:
+    """The locked file, or who has it locked."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(opened, 200).decode(errors="replace").strip()
+            os.close(opened)
+            return holder or "another process"
+        if _is_at(opened, path):
+            os.truncate(opened, 0)
+            os.write(opened, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
+            return opened
+        os.close(opened)  # its holder has ended and removed it since we opened it
+
+
+def _release(opened: int, path: Path) -> None:
+    path.unlink(missing_ok=True)  # still locked: nobody can hold it at the same time
+    os.close(opened)
+
+
+def _is_at(opened: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(opened), os.lstat(path))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,79 @@
+"""Settings as text, `field=value`, read as the fields of a dataclass."""
+
+import contextlib
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from merlin.errors import MerlinError
+
+
+def build(
+    name: str,
+    kind: Any,
+    settings: Mapping[str, str],
+    tuned_values: Mapping[str, Any],
+    preset: str | None,
+) -> Any:
+    """An instance of a dataclass of hyperparameters; `name` is what errors call it.
+
+    Where a `preset` is asked for, the class has the mapping `presets` of values by name.
+    """
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    hints = typing.get_type_hints(kind)
+    values = {
+        key: value
+        for key, value in tuned_values.items()
+        if key in fields and fields[key].metadata.get("tuned")
+    }
+    if preset is not None:
+        presets: Mapping[str, Mapping[str, Any]] = kind.presets
+        if preset not in presets:
+            known = instead(preset, presets) if presets else f"{name} has none."
+            raise MerlinError(f"preset: {name} has no preset {preset!r}; {known}")
+        values |= presets[preset]
+    for key, text in settings.items():
+        if key not in fields:
+            raise MerlinError(f"set: {name} has no field {key!r}; {instead(key, fields)}")
+        values[key] = _parse(text, hints[key], f"--set {key}={text}")
+    return kind(**values)
+
+
+def instead(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a name that is not known: what to try."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}."
+
+
+_WORDS: Mapping[type, Mapping[str, bool | None]] = {
+    bool: {"true": True, "false": False},
+    types.NoneType: {"none": None},
+}
+
+
+# Not tyro, which was tried: it reads neither `none` nor `true`, its errors are boxes that take as
+# much code to turn into a sentence, and importing it takes 0.3 s.
+def _parse(text: str, kind: Any, where: str) -> Any:
+    """Read `text` as a value of the annotated type of a field."""
+    parts = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        return tuple(_parse(part, parts[0], where) for part in text.split(","))
+    if parts:  # a union; None first, or a str would take the word for it
+        for option in sorted(parts, key=lambda part: part is not types.NoneType):
+            with contextlib.suppress(MerlinError):
+                return _parse(text, option, where)
+        names = ("none" if part is types.NoneType else part.__name__ for part in parts)
+        raise MerlinError(f"{where}: is none of {', '.join(names)}.")
+    if kind in _WORDS:
+        if text.lower() not in _WORDS[kind]:
+            raise MerlinError(f"{where}: write {' or '.join(_WORDS[kind])}.")
+        return _WORDS[kind][text.lower()]
+    try:
+        return kind(text)
+    except ValueError:
+        example = {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
+        raise MerlinError(f"{where}: {text!r} is not {example}.") from None

@@ -1,0 +1,178 @@
+"""Methods by name: a learner, alone or with an augmentation of its data.
+
+A plain method is an entry of LEARNERS. `merlin-np` and its kin are a learner and an augmentation
+that the paper gave a name; any other pair is called `LEARNER+AUGMENTATION`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from merlin.augment import AUGMENTATIONS, Augmentation
+from merlin.data import Dataset
+from merlin.envs.registry import IMAGE_VALUES
+from merlin.errors import MerlinError
+from merlin.io.settings import build, instead
+from merlin.learners import LEARNERS, Learner
+
+PAIRS: dict[str, tuple[str, str]] = {
+    "merlin-p": ("merlin", "reverse-model"),
+    "merlin-np": ("merlin", "reverse-stitch"),
+    "merlin-mb": ("merlin", "forward-model"),
+    "merlin-ts": ("merlin", "forward-stitch"),
+    "gcsl-ts": ("gcsl", "forward-stitch"),
+}
+"""Names of the paper for a learner with an augmentation."""
+OGBENCH = "ogbench:"
+"""What the names of OGBench's tasks begin with."""
+
+
+class Method(NamedTuple):
+    """How to learn, and what to add to the data before."""
+
+    learner: Learner
+    augmentation: Augmentation | None = None
+
+
+def method_names() -> list[str]:
+    """All names that stand for a method by themselves."""
+    return [*LEARNERS, *(name for name, (learner, _) in PAIRS.items() if learner in LEARNERS)]
+
+
+def preset_names(name: str) -> set[str]:
+    """The presets that a method's learner or its augmentation has."""
+    return {preset for kind in _kinds(name) for preset in kind.presets}
+
+
+def field_names(name: str) -> set[str]:
+    """The fields that a method's learner or its augmentation has."""
+    return {field for kind in _kinds(name) for field in _fields(kind)}
+
+
+def _kinds(name: str) -> list[Any]:
+    learner, added = split_name(name)
+    return [LEARNERS[learner], *([AUGMENTATIONS[added][0]] if added else [])]
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """The learner and the augmentation that a method's name stands for."""
+    learner, plus, augmentation = name.partition("+")
+    if name in PAIRS:
+        learner, augmentation = PAIRS[name]
+    known = learner in LEARNERS and (augmentation in AUGMENTATIONS or not (augmentation or plus))
+    if not known:
+        hint = instead(name, method_names())
+        raise MerlinError(f"algo: no method is called {name!r}; {hint}")
+    return learner, augmentation or None
+
+
+def configure(
+    name: str,
+    settings: Mapping[str, str] | None = None,
+    tuned_values: Mapping[str, Any] | None = None,
+    preset: str | None = None,
+    augment: str | None = None,
+) -> Method:
+    """Build a method from text settings, over a preset, over tuned values, over defaults.
+
+    A setting goes to the learner or to the augmentation, whichever has the field; a preset to
+    those that have it.
+    """
+    learner_name, augmentation_name = split_name(name)
+    if augment is not None:
+        if augmentation_name not in (None, augment):
+            raise MerlinError(f"augment: {name} has {augmentation_name} already; leave it out.")
+        if augment not in AUGMENTATIONS:
+            hint = instead(augment, AUGMENTATIONS)
+            raise MerlinError(f"augment: no augmentation is called {augment!r}; {hint}")
+        augmentation_name = augment
+    learner = LEARNERS[learner_name]
+    settings, tuned_values = settings or {}, tuned_values or {}
+    if augmentation_name is None:
+        return Method(build(name, learner, settings, tuned_values, preset))
+    augmentation: Any
+    augmentation, fixed = AUGMENTATIONS[augmentation_name]
+    own, added = _fields(learner), _fields(augmentation) - fixed.keys()
+    for key in settings:
+        if key not in own | added:
+            hint = instead(key, sorted(own | added))
+            raise MerlinError(f"set: {name} has no field {key!r}; {hint}")
+    has = {kind: preset in kind.presets for kind in (learner, augmentation)}
+    # Where neither has it, the augmentation says so.
+    wanted = {learner: has[learner], augmentation: has[augmentation] or not has[learner]}
+    one, other = (
+        build(
+            name,
+            kind,
+            {key: text for key, text in settings.items() if key in fields},
+            tuned_values,
+            preset if wanted[kind] else None,
+        )
+        for kind, fields in ((learner, own), (augmentation, added))
+    )
+    return Method(one, dataclasses.replace(other, **fixed))
+
+
+def dataset_values(name: str, task: str) -> dict[str, Any]:
+    """What was published for a method on a dataset of OGBench, beside its defaults."""
+    if not task.startswith(OGBENCH):
+        return {}
+    by_dataset = LEARNERS[split_name(name)[0]].by_dataset
+    found: dict[str, Any] = {}
+    for word, values in by_dataset.items():
+        found |= values if word in task else {}
+    return found
+
+
+def make(name: str, **fields: Any) -> Learner:
+    """The learner called `name` with these hyperparameters, e.g. `make("wgcsl", horizon=5)`."""
+    learner, augmentation = split_name(name)
+    if augmentation is not None:
+        raise MerlinError(
+            f"{name}: is the learner {learner} with the augmentation {augmentation}; make the "
+            "learner alone, or train by the name of both."
+        )
+    kind = LEARNERS[learner]
+    for key in fields:
+        if key not in _fields(kind):
+            raise MerlinError(
+                f"{name}: has no field {key!r}; {instead(key, sorted(_fields(kind)))}"
+            )
+    return kind(**fields)
+
+
+def needs_latents(learner: Learner, augment: Augmentation | None) -> bool:
+    """Whether one of them cannot be given images as they are."""
+    return not (learner.sees_images and (augment is None or augment.sees_images))
+
+
+def image_values(method: Method, data: Dataset, *, encoded: bool = False) -> Mapping[str, Any]:
+    """What is changed for images, if the learner sees them itself rather than latents."""
+    latents = encoded or needs_latents(method.learner, method.augmentation)
+    return IMAGE_VALUES if data.has_images and not latents else {}
+
+
+def method_name(learner: Learner, augmentation: Augmentation | None = None) -> str:
+    """The name that `configure` would have built these by."""
+    found = next((name for name, kind in LEARNERS.items() if type(learner) is kind), None)
+    if found is None:
+        what = type(learner).__name__
+        raise MerlinError(f"{what}: is no registered method; add it to LEARNERS.")
+    if augmentation is None:
+        return found
+    added = augmentation_name(augmentation)
+    named = (name for name, pair in PAIRS.items() if pair == (found, added))
+    return next(named, f"{found}+{added}")
+
+
+def augmentation_name(augmentation: Augmentation) -> str:
+    """The name under which an augmentation's class and direction are registered."""
+    for name, (kind, fixed) in AUGMENTATIONS.items():
+        if type(augmentation) is kind and vars(augmentation) | fixed == vars(augmentation):
+            return name
+    what = type(augmentation).__name__
+    raise MerlinError(f"{what}: is no registered augmentation; add it to AUGMENTATIONS.")
+
+
+def _fields(kind: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)}

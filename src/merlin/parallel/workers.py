@@ -1,0 +1,223 @@
+"""Worker processes that call functions for us.
+
+They are started as fresh interpreters, not forked (a fork of a process that runs JAX may hang) and
+not by multiprocessing's spawn (which would run the user's script again, and so need a main guard
+in it). They ignore Ctrl-C, and end when the process that started them does, even in the middle of
+a job.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any, NamedTuple
+
+from merlin.errors import MerlinError, in_words
+
+Function = Callable[..., Any]
+"""A module-level function; its first argument is the worker's own memory, a dict."""
+
+
+class Failure(NamedTuple):
+    """A job that came to nothing: a sentence, and where it happened if it was our fault."""
+
+    message: str
+    trace: str | None = None
+
+
+def default_workers() -> int:
+    """The cores that this process may use: `MERLIN_CORES`, or all that it is allowed."""
+    if given := os.environ.get("MERLIN_CORES"):
+        if not given.isdecimal() or int(given) < 1:
+            raise MerlinError(f"MERLIN_CORES: {given!r} is not a number of cores; give 1 or more.")
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Worker:
+    """One process and the pipe to it."""
+
+    def __init__(self, cores: int):
+        ours, theirs = Pipe()
+        # -P and no empty entry of the path: nothing is imported from the working directory.
+        module = "merlin.parallel.workers"
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # Ctrl-C is for the process that started them
+            env={
+                **os.environ,
+                **limits(cores),
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        self.connection = ours
+
+    def send(self, function: Function, arguments: tuple) -> None:
+        with contextlib.suppress(BrokenPipeError):  # then `receive` says that it died
+            self.connection.send((function, arguments))
+
+    def receive(self) -> tuple[str, Any]:
+        try:
+            return self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            message = "a worker process died; is there enough memory?"
+            return "died", (message, None)
+
+    def close(self, grace: float) -> None:
+        self.connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=grace)
+        self.process.kill()
+        self.process.wait()
+
+
+def limits(cores: int) -> dict[str, str]:
+    """Environment of a process that is to use so many cores, for us, XLA and BLAS."""
+    names = ("MERLIN_CORES", "NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return dict.fromkeys(names, str(cores))
+
+
+class Pool:
+    """A fixed number of workers, each with a memory that lasts as long as the pool."""
+
+    def __init__(self, workers: int, cores: int = 1):
+        self._cores = cores
+        self._workers = [_Worker(cores) for _ in range(workers)]
+
+    def each(self, function: Function, arguments: Sequence[tuple]) -> list[Any]:
+        """Call `function` once in every worker, each with its own arguments."""
+        for worker, values in zip(self._workers, arguments, strict=True):
+            worker.send(function, values)
+        return [self._value(_outcome(worker.receive())) for worker in list(self._workers)]
+
+    def map(self, function: Function, arguments: Sequence[tuple]) -> Iterator[Any]:
+        """Call `function` for every tuple of arguments on whichever worker is free.
+
+        Results come in the order of the arguments, as soon as they and all before are there.
+        """
+        outcomes = self.outcomes(function, arguments, attempts=1)
+        return in_order((index, self._value(outcome)) for index, outcome in outcomes)
+
+    def outcomes(
+        self, function: Function, arguments: Sequence[tuple], *, attempts: int = 3
+    ) -> Iterator[tuple[int, Any]]:
+        """Index and result of every job as it ends; a failure is a result, too.
+
+        A job whose worker died is tried again, up to so many times.
+        """
+        waiting = deque((index, 1) for index in range(len(arguments)))
+        idle = list(self._workers)
+        running: dict[Connection, tuple[_Worker, int, int]] = {}
+        while waiting or running:
+            while waiting and idle:
+                worker = idle.pop()
+                index, attempt = waiting.popleft()
+                worker.send(function, arguments[index])
+                running[worker.connection] = worker, index, attempt
+            for ready in wait(list(running)):
+                assert isinstance(ready, Connection)
+                worker, index, attempt = running.pop(ready)
+                answer = worker.receive()
+                if answer[0] == "died":
+                    worker.close(grace=0.0)
+                    self._workers.remove(worker)
+                    worker = _Worker(self._cores)
+                    self._workers.append(worker)
+                idle.append(worker)
+                if answer[0] == "died" and attempt < attempts:
+                    waiting.appendleft((index, attempt + 1))
+                else:
+                    yield index, _outcome(answer)
+
+    def share(self, source: Any, load: Callable[[Any], Any]) -> Any:
+        """Jobs load what they share themselves: from a memory map, it is in memory once."""
+        return source
+
+    def _value(self, outcome: Any) -> Any:
+        """What a job gave, or its failure raised; then nobody reads what other workers send."""
+        if isinstance(outcome, Failure):
+            self.close()
+        return value_of(outcome)
+
+    def close(self, grace: float = 5.0) -> None:
+        """End the workers; after `grace` seconds also those that still have work."""
+        for worker in self._workers:
+            worker.close(grace)
+        self._workers = []
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close(grace=5.0 if kind is None else 0.0)
+
+
+def value_of(outcome: Any) -> Any:
+    """What a job gave, or its failure raised: for those who cannot go on without it."""
+    if not isinstance(outcome, Failure):
+        return outcome
+    if outcome.trace is None:
+        raise MerlinError(outcome.message)
+    raise RuntimeError(f"in a worker process:\n{outcome.trace}")
+
+
+def in_order(results: Iterable[tuple[int, Any]]) -> Iterator[Any]:
+    """Results in the order of their indices, each as soon as it and all before it are there."""
+    done: dict[int, Any] = {}
+    wanted = 0
+    for index, result in results:
+        done[index] = result
+        while wanted in done:
+            yield done.pop(wanted)
+            wanted += 1
+
+
+def run_job(function: Function, memory: dict[str, Any], arguments: tuple) -> tuple[str, Any]:
+    """Call a job: ("ok", its result), or ("failed", the fields of a Failure)."""
+    try:
+        return "ok", function(memory, *arguments)
+    except MerlinError as error:
+        return "failed", (str(error), None)
+    except OSError as error:
+        return "failed", (in_words(error), None)
+    except Exception as error:
+        last = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        return "failed", (last, traceback.format_exc())
+
+
+def _outcome(answer: tuple[str, Any]) -> Any:
+    return answer[1] if answer[0] == "ok" else Failure(*answer[1])
+
+
+def _serve(connection: Connection) -> None:
+    memory: dict[str, Any] = {}
+    while True:
+        try:
+            function, arguments = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            connection.send(run_job(function, memory, arguments))
+        except BrokenPipeError:
+            return
+
+
+def _end_with(parent: int) -> None:
+    """Do not go on with a job that nobody waits for: the next attempt would meet it."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
+    _serve(Connection(int(sys.argv[1])))

@@ -1,5 +1,0 @@
-"""The playground: trained policies in a page of their own."""
-
-from merlin.play.page import write_page
-
-__all__ = ["write_page"]

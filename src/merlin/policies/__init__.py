@@ -1,0 +1,1 @@
+"""What acts: the protocol, and policies on vectors and images."""

@@ -1,0 +1,88 @@
+"""Which rows of bench folders count in a report, and in which order they stand."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from merlin.bench.grids import OGBENCH_METHODS
+from merlin.bench.rows import Row, read_about, read_rows
+from merlin.envs.ogbench import DOWNLOADED, REGENERATED
+from merlin.envs.registry import OGBENCH, TASKS, VARIANTS
+from merlin.errors import MerlinError
+
+METHODS = (
+    *("merlin", "merlin-p", "merlin-np", "merlin-mb", "merlin-ts"),
+    *("gofar", "wgcsl", "gcsl", "gcsl-ts", "am", "dd", "g-dql", "beso"),
+)
+"""In the paper's order, its own methods first."""
+
+
+def read(folders: Sequence[Path]) -> list[Row]:
+    """All rows of some bench folders, in the order of the tables."""
+    if not folders:
+        raise MerlinError("DIR: name a folder that `merlin bench` has written.")
+    rows: list[Row] = []
+    for folder in folders:
+        read_about(folder)  # says so if it is none
+        rows += read_rows(folder / "rows.jsonl")
+    if not rows:
+        named = ", ".join(map(str, folders))
+        raise MerlinError(f"{named}: holds no rows yet; let `merlin bench` finish a cell first.")
+    return sorted(rows, key=order)
+
+
+def select(rows: Sequence[Row]) -> list[Row]:
+    """The rows that count: one per cell and seed, the same number of updates in every average.
+
+    A cell that was run again counts once, the latest that was done. Where some seeds of a dataset
+    and method were trained for longer than others, only the longest count. Failed rows never do.
+    """
+    latest: dict[tuple, Row] = {}
+    for row in rows:
+        if not row.done:
+            continue
+        key = (*_group(row), row.seed, row.updates)
+        if key not in latest or latest[key].finished <= row.finished:
+            latest[key] = row
+    longest: dict[tuple, int] = {}
+    for row in latest.values():
+        longest[_group(row)] = max(row.updates, longest.get(_group(row), 0))
+    return [row for row in latest.values() if row.updates == longest[_group(row)]]
+
+
+def failures(rows: Sequence[Row]) -> list[Row]:
+    """Failed rows without a success of the same cell, each cell once."""
+    done = {(*_group(row), row.seed) for row in rows if row.done}
+    last = {(*_group(row), row.seed): row for row in rows if not row.done}
+    return [row for key, row in last.items() if key not in done]
+
+
+def anchor(row: Row) -> str:
+    """Where in the page the rows stand that are averaged with this one."""
+    parts = [row.grid, row.task, row.variant, row.method, "pixels" * row.pixels]
+    text = "-".join(part for part in parts if part)
+    return "rows-" + "".join(c if c.isalnum() or c in "-_." else "_" for c in text)
+
+
+def order(row: Row) -> tuple:
+    """As the paper orders its tables."""
+    names = (*dataset_order(row.dataset), *method_order(row.method))
+    return row.grid, row.pixels, *names, row.seed, row.finished
+
+
+def dataset_order(dataset: tuple[str, str]) -> tuple:
+    variant, task = dataset
+    kinds = (*VARIANTS, DOWNLOADED, REGENERATED)
+    return (*_place(variant, kinds), *_place(task, (*TASKS, *OGBENCH)))
+
+
+def method_order(method: str) -> tuple:
+    known = tuple(dict.fromkeys((*METHODS, *OGBENCH_METHODS)))
+    return (*_place(method.split(" ")[0], known), method)
+
+
+def _place(name: str, known: Sequence[str]) -> tuple[int, str]:
+    return (known.index(name) if name in known else len(known)), name
+
+
+def _group(row: Row) -> tuple:
+    return row.grid, row.pixels, row.task, row.variant, row.method

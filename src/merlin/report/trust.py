@@ -1,0 +1,38 @@
+"""What `merlin trust` found, as one page that needs nothing but itself."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+
+def page(title: str, verdict: str, about: Mapping[str, Any]) -> str:
+    """The page; `about` is what `Trust.to_json` returns."""
+    environment = Environment(
+        loader=PackageLoader("merlin.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("trust.html").render(
+        title=title, verdict=verdict, about=about, dots=_dots(about["goals"])
+    )
+
+
+def _dots(goals: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where a map of the first two dimensions shows each goal, in percent."""
+    if len(goals[0]["goal"]) < 2:
+        return []
+    columns = [[goal["goal"][dim] for goal in goals] for dim in range(2)]
+    low = [min(column) for column in columns]
+    wide = [max(column) - least or 1.0 for column, least in zip(columns, low, strict=True)]
+    return [
+        {
+            "x": 5 + 90 * (goal["goal"][0] - low[0]) / wide[0],
+            "y": 95 - 90 * (goal["goal"][1] - low[1]) / wide[1],
+            "word": goal["word"],
+            "number": number,
+        }
+        for number, goal in enumerate(goals, 1)
+    ]

@@ -1,0 +1,1 @@
+"""From a learner and a dataset to a trained run."""

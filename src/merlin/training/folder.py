@@ -1,0 +1,164 @@
+"""What run.json says, and where a run folder keeps what.
+
+It needs nothing heavy, so that a robot can read a run folder, too.
+"""
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from merlin.errors import MerlinError
+from merlin.io.files import read_json, refuse_links, write_json
+from merlin.io.locks import lock
+from merlin.io.schema import check_episodes, read_as
+
+FORMAT, SCHEMA = "merlin-run", 1
+CHECKPOINTS = ("final", "best")
+LOCK = ".lock"
+_FILES = {"final": "policy.safetensors", "best": "best.safetensors"}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long to train, and how often to log, evaluate and save."""
+
+    updates: int = 5000
+    eval_every: int = 2000
+    eval_episodes: int = 100
+    final_episodes: int = 200
+    log_every: int = 200
+    checkpoint_every: int = 1000
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise MerlinError(f"{name}: {value} is not 1 or more.")
+        for name in ("eval_episodes", "final_episodes"):
+            check_episodes(name, vars(self)[name])
+
+    def next_stop(self, after: int) -> int:
+        """The next update after which something is logged, evaluated or saved."""
+        every = (self.log_every, self.eval_every, self.checkpoint_every)
+        return min(self.updates, *((after // each + 1) * each for each in every))
+
+    def due(self, every: int, step: int) -> bool:
+        """Whether something that is done `every` so many updates, and at the end, is done now."""
+        return step > 0 and (step % every == 0 or step == self.updates)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the data of a run is, if it is on disk, and what identifies it."""
+
+    path: str | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What a run was asked to do. Fields that are None are not in the file."""
+
+    algo: str
+    settings: dict[str, Any]  # of the learner
+    task: str | None
+    data: Source
+    dimensions: tuple[int, ...]  # of observation, action and goal
+    seeds: tuple[int, ...]
+    together: bool  # whether the seeds train at the same time
+    schedule: Schedule
+    variant: str | None = None
+    augment: dict[str, Any] | None = None  # name and settings
+    mix: float | None = None
+    goal: str = "vector"
+    shift: int = 0
+    latents: dict[str, Any] | None = None
+    held_out: float | None = None  # share of episodes that are kept aside; None for no episode
+    phi: tuple[int, ...] | None = None  # which numbers of a state are its goal
+    version: str | None = None  # of merlin
+
+    def to_json(self) -> dict[str, Any]:
+        told = {"format": FORMAT, "schema": SCHEMA, **asdict(self)}
+        schedule = told.pop("schedule")
+        kept = {k: v for k, v in told.items() if v is not None or k in ("task", "variant")}
+        return {**kept, **schedule}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any], where: Path) -> Self:
+        if content.get("format") != FORMAT or content.get("schema") != SCHEMA:
+            raise MerlinError(f"{where}: was written by another version of merlin.")
+        schedule = {field.name for field in fields(Schedule)}
+        if missing := sorted(schedule - content.keys()):
+            raise MerlinError(f"{where}: lacks {missing[0]!r}; train anew.")
+        own = {key: value for key, value in content.items() if key not in schedule}
+        config: Self = read_as(cls, {**own, "schedule": content}, where)
+        if not config.seeds or min(config.seeds) < 0 or len(config.dimensions) < 3:
+            raise MerlinError(f"{where}: names no seeds or no dimensions; train anew.")
+        return config
+
+    def difference(self, other: "RunConfig") -> str | None:
+        """The first field in which the updates of two runs would differ."""
+        same = ("algo", "settings", "augment", "mix", "goal", "shift", "latents", "task", "seeds")
+        one, two = self.to_json(), other.to_json()
+        names = (*same, "held_out", "eval_episodes", "eval_every")
+        return next((name for name in names if one.get(name) != two.get(name)), None)
+
+
+def read_config(folder: Path) -> RunConfig:
+    """What a run was asked to do."""
+    if not folder.is_dir():
+        raise MerlinError(f"{folder}: no such run folder; give what `merlin train --out` made.")
+    path = folder / "run.json"
+    return RunConfig.from_json(read_json(path, "a run folder"), path)
+
+
+def write_config(folder: Path, config: RunConfig) -> None:
+    write_json(folder / "run.json", config.to_json())
+
+
+def policy_file(folder: Path, seed: int | None = None, checkpoint: str = "final") -> Path:
+    """The policy of one seed, the first unless given; `checkpoint` is 'final' or 'best'."""
+    if checkpoint not in CHECKPOINTS:
+        raise MerlinError(f"checkpoint: {checkpoint!r} is neither final nor best.")
+    seeds = read_config(folder).seeds
+    if seed is not None and seed not in seeds:
+        known = ", ".join(map(str, seeds))
+        raise MerlinError(f"seed: {folder} has no seed {seed}; it has {known}.")
+    at = folder / f"seed-{seeds[0] if seed is None else seed}" / _FILES[checkpoint]
+    if not at.exists():
+        raise MerlinError(
+            f"{at}: is not there yet; finish the run with "
+            f"`merlin train --out {shlex.quote(str(folder))} --resume`."
+        )
+    return at
+
+
+def is_run(folder: Path) -> bool:
+    return (folder / "run.json").exists()
+
+
+def refuse_finished(folder: Path, resume: bool) -> None:
+    """Do not write over a run that nobody asked to resume."""
+    if is_run(folder) and not resume:
+        raise MerlinError(f"{folder}: holds a run already; resume it, or choose another folder.")
+
+
+@contextlib.contextmanager
+def opened(folder: Path, resume: bool) -> Iterator[None]:
+    """Make a run folder, or take the one there, and let no other process train in it.
+
+    The lock ends with its process, however that ends.
+    """
+    refuse_finished(folder, resume)
+    strange = folder.is_dir() and {path.name for path in folder.iterdir()} - {LOCK}
+    if folder.is_file() or (strange and not is_run(folder)):
+        raise MerlinError(f"{folder}: is not empty and holds no run; choose another folder.")
+    refuse_links(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MerlinError(f"{folder}: cannot be created ({error.strerror}).") from None
+    with lock(folder / LOCK, str(folder)):
+        yield

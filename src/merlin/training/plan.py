@@ -1,0 +1,312 @@
+"""What a run is going to do, checked before anything is written."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self, TypedDict
+
+import jax
+import numpy as np
+
+import merlin
+from merlin.augment import Augmentation
+from merlin.augment.latents import Latents
+from merlin.data import Dataset, load
+from merlin.data.conversion import phi_indices
+from merlin.data.dataset import validate
+from merlin.data.formats import is_data
+from merlin.data.spec import make_spec
+from merlin.data.splits import hold_out
+from merlin.envs.registry import NO_TASK, TUNINGS, Task, choose
+from merlin.errors import MerlinError
+from merlin.learners import Learner
+from merlin.learners.registry import (
+    Method,
+    augmentation_name,
+    configure,
+    dataset_values,
+    field_names,
+    image_values,
+    method_name,
+    needs_latents,
+)
+from merlin.training.folder import RunConfig, Schedule, Source
+from merlin.training.runs import restore_augmentation, restore_latents, restore_learner, settings_of
+from merlin.types import Moments, Spec
+
+HELD_OUT = 0.1
+"""The share of episodes that is kept aside where there is no task to evaluate in."""
+
+
+class Asked(TypedDict, total=False):
+    """What may be asked of a run beside method and data; each has a default."""
+
+    task: Task | str | None  # where to evaluate, "none" for nowhere; the dataset's own unless given
+    seeds: int | Sequence[int]  # how many policies, or the seed of each
+    augment: Augmentation | None  # makes trajectories from the recorded ones, for each seed
+    mix: float | None  # share of made trajectories in every batch; None: that of both together
+    phi: str | Sequence[int]  # part of a state that is its goal, if the data does not say
+    goal: str  # how goals are told where observations are images: "vector" or "image"
+    shift: int  # pixels by which each image is moved at random, at most
+    held_out: float  # share of episodes to judge by; 0.1 unless given, 0 where there is a task
+    latents: Latents | None  # train an encoder of images first, and the method on its latents
+    updates: int
+    eval_every: int
+    eval_episodes: int
+    final_episodes: int
+    log_every: int
+    checkpoint_every: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A method with its data and task, and what run.json says of them."""
+
+    learner: Learner
+    augment: Augmentation | None
+    latents: Latents | None
+    data: Dataset  # to train on
+    held_out: Dataset | None
+    task: Task | None
+    config: RunConfig
+
+    @classmethod
+    def make(cls, method: str | Learner, data: Dataset | str | Path, asked: Asked) -> Self:
+        names = {field.name for field in dataclasses.fields(Schedule)}
+        unknown = asked.keys() - Asked.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"train() got an unexpected keyword argument {min(unknown)!r}")
+        schedule = Schedule(**{k: v for k, v in asked.items() if k in names})  # type: ignore[arg-type]
+        data = opened(data)
+        if "phi" in asked:
+            phi, width = phi_indices(asked["phi"]), data.observations.shape[-1]
+            if max(phi) >= width:
+                raise MerlinError(f"phi: states have only {width} numbers; name fewer.")
+            data = replace(data, phi=phi)
+        goal, shift = asked.get("goal", "vector"), asked.get("shift", 0)
+        latents = asked.get("latents")
+        task = choose(data.task, asked.get("task"))
+        if task is not None and "final_episodes" not in asked:
+            schedule = replace(schedule, final_episodes=task.final_episodes)
+        augment = asked.get("augment")
+        if isinstance(method, str):
+            settings = without_desired_goals(method, data, goal)
+            learner, own = method_for(
+                method, data, task, settings=settings, encoded=latents is not None
+            )
+            if augment is not None and own is not None:
+                raise MerlinError(f"augment: {method} makes trajectories already; leave it out.")
+            augment = augment or own
+        else:
+            learner = method
+        if latents is None and data.has_images and needs_latents(learner, augment):
+            latents = Latents()
+        _check_images(data, goal, shift, latents)
+        if task is not None:
+            task = task.as_seen(data.observations.shape[1:], goal)
+            if data.phi is None and task.goal_slice is not None and not data.has_images:
+                data = replace(data, phi=tuple(range(*task.goal_slice)))
+        whole, share = data, held_out_share(asked.get("held_out"), task, data)
+        data, kept = hold_out(whole, share)
+        seeds = asked.get("seeds", 1)
+        chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+        if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
+            raise MerlinError("seeds: give at least one, each of them once and none negative.")
+        several = jax.default_backend() != "cpu" or jax.device_count() > 1
+        algo, mix = method_name(learner, augment), asked.get("mix")
+        if mix is None and augment is not None:
+            made = augment.wanted(data)
+            mix = made / (made + len(data))
+        plan = cls(
+            learner=learner,
+            augment=augment,
+            latents=latents,
+            data=data,
+            held_out=kept,
+            task=task,
+            config=RunConfig(
+                version=merlin.__version__,
+                algo=algo,
+                settings=settings_of(learner),
+                augment=about_augmentation(augment),
+                mix=None if augment is None else mix,
+                goal=goal,
+                shift=shift,
+                latents=None if latents is None else asdict(latents),
+                task=task.name if task else None,
+                variant=data.variant,
+                phi=data.phi,
+                held_out=share or None,
+                data=Source(whole.source, whole.fingerprint()),
+                dimensions=(
+                    *data.observations.shape[1:],
+                    data.actions.shape[1],
+                    data.achieved_goals.shape[1],
+                ),
+                seeds=chosen,
+                # Made trajectories are each seed's own, and images are read for one at a time.
+                together=len(chosen) > 1 and several and augment is None and not data.has_images,
+                schedule=schedule,
+            ),
+        )
+        if mix is not None and not (0.0 < mix < 1.0 and min(plan.sizes or (1, 1)) > 0):
+            raise MerlinError(
+                f"mix: {mix} leaves a batch without recorded or without augmented examples; "
+                "give a share between 0 and 1."
+            )
+        if task is not None:
+            task.check_fit(list(plan.config.dimensions), "the dataset")
+        plan._check_learner()
+        return plan
+
+    @classmethod
+    def again(
+        cls, folder: Path, config: RunConfig, updates: int | None, task: str | None = None
+    ) -> Self:
+        """The plan of a run that was started before, or the same with more updates.
+
+        An environment that is not one of ours must be named again, as `task`.
+        """
+        if config.data.path is None:
+            raise MerlinError(
+                f"{folder}: was trained on data in memory; call merlin.train with the same data "
+                "and resume=True."
+            )
+        where = folder / "run.json"
+        schedule = config.schedule
+        asked: Asked = {
+            **asdict(schedule),  # type: ignore[typeddict-item]
+            "updates": schedule.updates if updates is None else updates,
+            "task": choose(config.task, task) or NO_TASK,
+            "seeds": config.seeds,
+            "augment": restore_augmentation(config.augment, where),
+            "mix": config.mix,
+            "goal": config.goal,
+            "held_out": config.held_out or 0.0,
+            "shift": config.shift,
+            "latents": None if config.latents is None else restore_latents(config.latents, where),
+        }
+        if config.phi is not None:
+            asked["phi"] = config.phi
+        # The kind of data may have been said when the run was started, not in the data.
+        data = replace(load(config.data.path), variant=config.variant)
+        return cls.make(restore_learner(config.algo, config.settings, where), data, asked)
+
+    @property
+    def sizes(self) -> tuple[int, int] | None:
+        """How many examples of a batch are recorded and how many are from made trajectories."""
+        if self.config.mix is None:
+            return None
+        return mixed_sizes(self.learner, self.config.mix)
+
+    @property
+    def groups(self) -> list[tuple[int, ...]]:
+        """Seeds that train at the same time."""
+        seeds = self.config.seeds
+        return [seeds] if self.config.together else [(seed,) for seed in seeds]
+
+    def spec(self, recorded: Dataset, made: Dataset | None = None) -> Spec:
+        """What a learner is told of the data it trains on."""
+        return make_spec(
+            recorded,
+            self.learner.sampling,
+            self.task.tolerance if self.task else None,
+            augmented=made,
+            mix=0.0 if self.sizes is None or made is None else self.sizes[1] / sum(self.sizes),
+            goal_image=self.config.goal == "image",
+        )
+
+    def _check_learner(self) -> None:
+        """Let the learner say what it cannot do with such data, before anything is written."""
+        spec = self.spec(self.data)
+        if self.latents is not None:  # moments are not known yet, and do not matter
+            dim = self.latents.size(spec.goal_dim)
+            unknown = Moments(np.zeros(dim, np.float32), np.ones(dim, np.float32))
+            spec = spec._replace(observation_shape=(dim,), observation_moments=unknown)
+        else:
+            self.learner.check(self.data)
+        jax.eval_shape(lambda key: self.learner.init(key, spec), jax.random.key(0))
+
+
+def opened(data: Dataset | str | Path) -> Dataset:
+    """A dataset, or the one at a path; what was not checked when it was read is checked now."""
+    if isinstance(data, Dataset):
+        return data if data.source is not None else validate(data, "dataset", one_file=True)
+    if not is_data(str(data)):
+        raise MerlinError(
+            f"data: there is no dataset at {data}; give the path of one, or collect one first."
+        )
+    return load(data)
+
+
+def held_out_share(asked: float | None, task: Task | None, data: Dataset) -> float:
+    """The share of episodes that is kept aside.
+
+    Where a task tells how good a policy is, all data is trained on.
+    """
+    if asked is not None:
+        return asked
+    return 0.0 if task is not None or len(data) == 1 else HELD_OUT
+
+
+def method_for(
+    name: str,
+    data: Dataset,
+    task: Task | None,
+    *,
+    settings: dict[str, str] | None = None,
+    preset: str | None = None,
+    augment: str | None = None,
+    encoded: bool = False,
+    tuning: str = "own",
+) -> Method:
+    """A method by its name, with the values for the task and the data unless they are set.
+
+    They were tuned on our data, or on the paper's with the tuning "paper".
+    """
+    if tuning not in TUNINGS:
+        raise MerlinError(f"tuned: {tuning!r} is not {' or '.join(TUNINGS)}.")
+    tuned = task.tuned.get(data.variant) if task and data.variant else None
+    method = configure(name, settings, None, preset, augment)
+    values = {
+        **method.learner.long_values(int(data.lengths.max())),
+        **(tuned.values(tuning) if tuned else {}),
+        **(dataset_values(name, task.name) if task else {}),
+        **image_values(method, data, encoded=encoded),
+    }
+    return configure(name, settings, values, preset, augment)
+
+
+def without_desired_goals(name: str, data: Dataset, goal: str) -> dict[str, str]:
+    """Settings for data that has no desired goals, or none that can be told: hindsight alone."""
+    lacking = data.desired_goals is None or (goal == "image" and data.has_images)
+    return {"hindsight_ratio": "1"} if lacking and "hindsight_ratio" in field_names(name) else {}
+
+
+def mixed_sizes(learner: Learner, mix: float) -> tuple[int, int]:
+    """How many examples of a batch are recorded and how many are from made trajectories."""
+    made = round(mix * learner.batch_size)
+    return learner.batch_size - made, made
+
+
+def about_augmentation(augment: Augmentation | None) -> dict[str, Any] | None:
+    """What run.json says of an augmentation."""
+    if augment is None:
+        return None
+    return {"name": augmentation_name(augment), "settings": settings_of(augment)}
+
+
+def _check_images(data: Dataset, goal: str, shift: int, latents: Latents | None) -> None:
+    """Refuse options that say how images are used where there are none, and impossible ones."""
+    if goal not in ("vector", "image"):
+        raise MerlinError(f"goal: {goal!r} is neither vector nor image.")
+    if shift < 0:
+        raise MerlinError(f"shift: {shift} is not a number of pixels from 0 up.")
+    if latents is not None and not data.has_images:
+        raise MerlinError("latents: the data has no images; leave it out.")
+    if data.has_images and latents is None:
+        return
+    why = "the data has no images" if latents is None else "the method is given latents of images"
+    for option in ("goal image",) * (goal == "image") + ("shift",) * (shift > 0):
+        raise MerlinError(f"{option}: {why}; leave it out.")

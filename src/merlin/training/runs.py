@@ -1,0 +1,275 @@
+"""Run folders: what a training run leaves on disk, and policies read back from it.
+
+run.json                     everything that was asked for
+result.json                  scores of all seeds, once they are done
+checkpoint-SEEDS.safetensors the newest training state
+previous-SEEDS.safetensors   the one before it, in case the newest is damaged
+seed-S/policy.safetensors    the policy after the last update
+seed-S/best.safetensors      the policy with the best evaluation (the paper's protocol), or with
+                             the least error on held-out episodes if there is no task
+seed-S/metrics.jsonl         losses and evaluations by update, also as TensorBoard events
+seed-S/result.json           scores of this seed
+seed-S/augmented/            the trajectories that were made for it, if the method makes any
+seed-S/encoded/              the recorded ones with latents for images, encoder.safetensors beside
+                             them, if the method takes only vectors
+"""
+
+import dataclasses
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
+
+from merlin.augment import AUGMENTATIONS, Augmentation
+from merlin.augment.encoder import Encoder
+from merlin.augment.latents import Latents, blank_encoder, describe_encoder
+from merlin.data import Dataset, load
+from merlin.data.splits import hold_out
+from merlin.envs.registry import own
+from merlin.errors import MerlinError
+from merlin.evaluation.trust import Trust, trust
+from merlin.io import tensors
+from merlin.io.files import parse_json, read_json, read_limited, write_bytes
+from merlin.io.schema import read_as
+from merlin.learners import LEARNERS, Learner
+from merlin.learners.registry import method_name, split_name
+from merlin.nets.checkpoint import fit_tree, save_tree
+from merlin.policies.base import Policy
+from merlin.policies.images import SeeingPolicy
+from merlin.training.folder import RunConfig, policy_file, read_config
+from merlin.training.policy_schema import EncoderAbout, check_encoder, read_policy
+from merlin.training.results import Result, SeedResult
+from merlin.types import Moments, Spec
+
+MOST_LOG_BYTES = 1 << 30
+EVALUATED = {"eval/return", "held_out/action_error"}
+"""A row of a log that has one of these is of an evaluation, the others are of updates."""
+EVENT_SECONDS = 60.0
+"""Events are synced to the disk so often, which may take a tenth of a second."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: one policy per seed and what they scored."""
+
+    config: RunConfig
+    policies: tuple[Policy, ...]
+    result: Result | None  # None if the run is not finished
+    folder: Path | None = None
+    rows: tuple[SeedResult, ...] = ()  # of a run that was trained just now, episode by episode
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the first seed."""
+        return self.policies[0]
+
+    def trust(
+        self,
+        goals: Float[np.ndarray, "n goal"] | None = None,
+        *,
+        data: Dataset | None = None,
+        tolerance: float | None = None,
+    ) -> Trust:
+        """Judge the policy of the first seed by the episodes that were held out.
+
+        `goals` are those asked about, unless given spread over the data. Pass the `data` of a run
+        that was trained on data in memory, and a `tolerance` for how near is reached if the task
+        does not tell.
+        """
+        config, where = self.config, self.folder or "the run"
+        if config.held_out is None:
+            raise MerlinError(f"{where}: held no episode out; train anew with held_out 0.1.")
+        if data is None:
+            if config.data.path is None:
+                raise MerlinError(f"{where}: was trained on data in memory; pass it as data.")
+            data = load(config.data.path)
+        if data.fingerprint() != config.data.fingerprint:
+            raise MerlinError(
+                f"{where}: its data has changed since it was trained; train anew, or restore it."
+            )
+        task = own(config.task) if config.task else None
+        if tolerance is None and task is not None:
+            tolerance = task.success_tolerance or task.tolerance
+        return trust(self.policy, *_parts(data, config), goals=goals, tolerance=tolerance)
+
+
+def _parts(data: Dataset, config: RunConfig) -> tuple[Dataset, Dataset]:
+    """What a run was trained on, and what it held out."""
+    trained, kept = hold_out(data, config.held_out or 0.0)
+    assert kept is not None
+    return trained, kept
+
+
+def settings_of(method: Learner | Augmentation) -> dict[str, Any]:
+    """The fields of a learner or an augmentation as JSON can hold them."""
+    return json.loads(json.dumps(dataclasses.asdict(method)))  # type: ignore[call-overload]
+
+
+def restore_learner(name: str, settings: dict[str, Any], where: Path) -> Learner:
+    """The learner that `settings_of` described; `name` is that of the method."""
+    try:
+        learner, _ = split_name(name)
+    except MerlinError:
+        message = f"{where}: method {name!r} is not known to this version of merlin."
+        raise MerlinError(message) from None
+    return _restore(learner, LEARNERS[learner], settings, where)
+
+
+def restore_augmentation(about: dict[str, Any] | None, where: Path) -> Augmentation | None:
+    """The augmentation that a run was started with."""
+    if about is None:
+        return None
+    name = about.get("name")
+    if not isinstance(name, str) or name not in AUGMENTATIONS:
+        message = f"{where}: augmentation {name!r} is not known to this version of merlin."
+        raise MerlinError(message)
+    settings = read_as(dict[str, Any], about.get("settings", {}), where)
+    return _restore(name, AUGMENTATIONS[name][0], settings, where)
+
+
+def restore_latents(settings: dict[str, Any], where: Path) -> Latents:
+    """How images were turned into latents."""
+    return _restore("latents", Latents, settings, where)
+
+
+def _restore(name: str, kind: type, settings: dict[str, Any], where: Path) -> Any:
+    known = {field.name for field in dataclasses.fields(kind)}
+    if unknown := sorted(settings.keys() - known):
+        raise MerlinError(f"{where}: the settings do not fit {name} ({unknown[0]!r} is unknown).")
+    return read_as(kind, settings, where)
+
+
+def save_encoder(path: Path, encoder: Encoder) -> None:
+    """Write the encoder of images that a seed was trained with."""
+    save_tree(path, encoder, {"encoder": describe_encoder(encoder)})
+
+
+def load_encoder(path: Path) -> Encoder:
+    """Read it back."""
+    arrays, about = tensors.read(path)
+    told = read_as(EncoderAbout, about.get("encoder"), path)
+    check_encoder(path, arrays, told)
+    return fit_tree(arrays, blank_encoder(about["encoder"]), path)
+
+
+def save_policy(path: Path, policy: Policy, learner: Learner, spec: Spec, about: dict) -> None:
+    """Write a policy with all that is needed to act with it."""
+    if isinstance(policy, SeeingPolicy):
+        about = {"encoder": describe_encoder(policy.encoder), **about}
+    metadata = {
+        "algo": method_name(learner),
+        "settings": settings_of(learner),
+        "constants": dict(policy.constants),
+        "observation_shape": list(spec.observation_shape),
+        "action_dim": spec.action_dim,
+        "goal_dim": spec.goal_dim,
+        "max_horizon": spec.max_horizon,
+        **({"goal_image": True} if spec.goal_image else {}),
+        **about,
+    }
+    save_tree(path, policy, metadata)
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy file."""
+    arrays, about = read_policy(path)
+    learner = restore_learner(about["algo"], about["settings"], path)
+    blank = np.zeros(about["action_dim"], np.float32)
+    spec = Spec(
+        observation_shape=tuple(about["observation_shape"]),
+        action_low=blank,
+        action_high=blank,
+        goal_dim=about["goal_dim"],
+        max_horizon=about["max_horizon"],
+        observation_moments=_no_moments(about["observation_shape"]),
+        goal_moments=_no_moments([about["goal_dim"]]),
+        tolerance=0.0,
+        goal_image=about.get("goal_image", False),
+    )
+    like = jax.eval_shape(lambda key: learner.policy(learner.init(key, spec)), jax.random.key(0))
+    if "encoder" in about:
+        like = SeeingPolicy(blank_encoder(about["encoder"]), like)
+    return fit_tree(arrays, like, path)
+
+
+def _no_moments(shape: list[int]) -> Moments:
+    return Moments(np.zeros(shape, np.float32), np.ones(shape, np.float32))
+
+
+def load_run(path: str | Path, checkpoint: str = "final") -> Run:
+    """Open a finished run; `checkpoint` is 'final' or 'best'."""
+    folder = Path(path)
+    config = read_config(folder)
+    files = [policy_file(folder, seed, checkpoint) for seed in config.seeds]
+    at = folder / "result.json"
+    result = Result.from_json(read_json(at, "a result"), at) if at.exists() else None
+    return Run(config, tuple(map(load_policy, files)), result, folder)
+
+
+class SeedLog:
+    """metrics.jsonl and TensorBoard events of one seed, without rows that a resumed run repeats.
+
+    `logged` and `evaluated` are the steps of the last row of metrics and of the last evaluation
+    that are part of the checkpoint.
+    """
+
+    def __init__(self, folder: Path, logged: int, evaluated: int):
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "metrics.jsonl"
+        rows = [(row, line + b"\n") for row, line in read_metrics(path)]
+        last = lambda row: evaluated if EVALUATED & row.keys() else logged  # noqa: E731
+        if max(logged, evaluated) == 0:
+            for stale in folder.glob("events.*"):
+                stale.unlink()
+        write_bytes(path, b"".join(line for row, line in rows if row["step"] <= last(row)))
+        self._file = path.open("ab")
+        # Not SummaryWriter, whose thread would meet a full disk where nobody can handle it.
+        self._events, self._flushed = EventsWriter(str(folder / "events")), time.monotonic()
+        began = SessionLog(status=SessionLog.START)
+        self._event(max(logged, evaluated) + 1, session_log=began)  # drops what comes after
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
+        self._file.flush()
+        for name, value in values.items():
+            self._event(step, summary=scalar(name, value))
+        if time.monotonic() - self._flushed > EVENT_SECONDS:
+            self._events.flush()
+            self._flushed = time.monotonic()
+
+    def _event(self, step: int, **content: Any) -> None:
+        self._events.write_event(Event(step=step, wall_time=time.time(), **content))
+
+    def close(self) -> None:
+        self._file.close()
+        self._events.close()
+
+
+def read_metrics(path: Path) -> list[tuple[dict[str, Any], bytes]]:
+    """The rows of a log and their lines; a kill may have cut the last one short."""
+    if not path.exists():
+        return []
+    found = []
+    for number, line in enumerate(read_limited(path, MOST_LOG_BYTES).split(b"\n")[:-1], 1):
+        where = f"{path} line {number}"
+        try:
+            row = read_as(dict[str, Any], parse_json(line), where)
+        except ValueError:
+            raise MerlinError(f"{where}: is no JSON; delete the line.") from None
+        read_as(int, row.get("step"), where)
+        found.append((row, line))
+    return found

@@ -1,0 +1,169 @@
+"""The grids of the benchmark: which cells there are, and how long they will take."""
+
+from dataclasses import replace
+
+import pytest
+
+from helpers.bench_cells import TINY
+from merlin.bench.cells import make_row
+from merlin.bench.choice import Choice
+from merlin.bench.estimate import Speeds, Total, in_words, total
+from merlin.bench.grids import GRIDS, make_grid
+from merlin.envs.registry import TASKS
+from merlin.errors import MerlinError
+from merlin.learners import LEARNERS, Merlin
+from merlin.learners.registry import preset_names
+
+EASY = ("PointReach", "PointRooms", "Reacher", "SawyerReach", "SawyerDoor", "FetchReach")
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_cells_of_a_grid_have_names_of_their_own(name):
+    cells = make_grid(name, Choice())
+    names = [(cell.grid, cell.name) for cell in cells]
+    assert len(set(names)) == len(names)
+    # The same name in two grids is the same cell.
+    asked = {}
+    for cell in cells:
+        assert asked.setdefault(cell.name, cell.describe()) == cell.describe()
+
+
+def test_the_paper_grid_is_tasks_by_variants_by_methods_by_seeds():
+    cells = make_grid("paper", Choice(seeds=3))
+    # WGCSL and Actionable Models are there as the paper ran them, too.
+    columns = {(c.algo, c.preset) for c in cells}
+    assert columns >= {("wgcsl", None), ("wgcsl", "gofar-release"), ("am", "gofar-release")}
+    assert len(cells) == 10 * 2 * len(columns) * 3
+    assert {c.task for c in cells} == set(TASKS)
+    assert {c.seed for c in cells} == {0, 1, 2}
+    assert {c.updates for c in cells if c.task in EASY} == {5_000, 15_000}
+    assert {c.task for c in cells if c.updates == 15_000} == {"SawyerDoor"}
+    assert {c.updates for c in cells if c.task not in EASY} == {50_000}
+    assert {c.data_episodes for c in cells} == {2_000, 10_000}
+    assert {c.final_episodes for c in cells if c.task.startswith("Point")} == {1_000}
+    assert {c.final_episodes for c in cells if not c.task.startswith("Point")} == {200}
+
+
+def test_the_papers_own_values_are_a_column_of_their_own():
+    ours, theirs = (
+        make_grid("paper", Choice(tasks=("SawyerDoor",), methods=("merlin",), tuned=tuned))[0]
+        for tuned in ("own", "paper")
+    )
+    assert "tuned" not in ours.name + ours.command
+    assert "tuned=paper" in theirs.name
+    assert "--tuned paper" in theirs.command
+    assert theirs.describe() == {**ours.describe(), "tuned": "paper"}
+    with pytest.raises(MerlinError, match="tuned: 'mine' is not own or paper"):
+        make_grid("paper", Choice(tuned="mine"))
+
+
+def test_a_new_method_is_in_the_paper_grid_by_itself(monkeypatch):
+    before = {cell.algo for cell in make_grid("paper", Choice())}
+    monkeypatch.setitem(LEARNERS, "mine", Merlin)
+    assert {cell.algo for cell in make_grid("paper", Choice())} == before | {"mine"}
+    assert "mine" in {cell.algo for cell in make_grid("timing", Choice())}
+
+
+def test_a_choice_narrows_a_grid():
+    choice = Choice(
+        tasks=("Reacher",),
+        variants=("expert",),
+        methods=("merlin",),
+        seeds=2,
+        seed=5,
+        updates=70,
+        final_episodes=9,
+        eval_every=7,
+        episodes=11,
+    )
+    cells = make_grid("paper", choice)
+    assert [(c.name, c.updates, c.final_episodes, c.eval_every, c.episodes) for c in cells] == [
+        ("Reacher-expert-merlin-s5", 70, 9, 7, 11),
+        ("Reacher-expert-merlin-s6", 70, 9, 7, 11),
+    ]
+
+
+def test_a_grid_from_images():
+    cells = make_grid("paper", Choice(pixels=True, seeds=1, variants=("random",)))
+    assert {cell.task for cell in cells} == {name for name, task in TASKS.items() if task.pixels}
+    names = {cell.name for cell in cells}
+    assert "PointReach-random-merlin-batch_size=64-pixels-s0" in names
+    stitched = next(cell for cell in cells if cell.algo == "merlin-np")
+    asked = {"batch_size": "64", "encoder_max_updates": "1000", "threshold": "auto"}
+    assert dict(stitched.settings) == asked
+    assert "--pixels" in stitched.command
+    assert stitched.describe()["pixels"]
+    # Rows of states from before there were images are still what is asked for.
+    assert "pixels" not in TINY.describe()
+    with pytest.raises(MerlinError, match="pixels: FetchPush has no images"):
+        make_grid("paper", Choice(pixels=True, tasks=("FetchPush",)))
+    with pytest.raises(MerlinError, match="pixels: the grid timing has none"):
+        make_grid("timing", Choice(pixels=True))
+
+
+def test_the_ablations_are_those_of_the_paper():
+    choice = Choice(tasks=("PointRooms",), variants=("expert",))
+    ratios = [dict(cell.settings)["hindsight_ratio"] for cell in make_grid("hindsight", choice)]
+    assert ratios == ["0", "0.2", "0.5", "0.8", "1"]
+    told, deaf = make_grid("horizon", choice)
+    assert told.horizons == (1, 5, 10, 20, 50)
+    assert told.settings == ()
+    assert (deaf.horizons, deaf.settings) == ((), (("horizon", "none"),))
+
+
+# How long
+
+
+def test_estimates_learn_from_rows():
+    cell = replace(TINY, settings=(), updates=100_000)
+    row = make_row(cell, timing={"update_ms": 50.0})
+    assert Speeds([row]).seconds(cell) > 5_000 > Speeds().seconds(cell)
+    # What images cost is not taken from states, nor the other way round.
+    seeing = replace(cell, pixels=True)
+    assert Speeds([row]).seconds(seeing) == Speeds().seconds(seeing) > Speeds().seconds(cell)
+    from_images = replace(row, pixels=True)
+    assert Speeds([from_images]).seconds(cell) == Speeds().seconds(cell)
+    assert Speeds([from_images]).seconds(seeing) > 5_000 > Speeds().seconds(seeing)
+    # Two at a time, but the longest alone cannot be shared out.
+    cells = [cell, replace(cell, updates=10)]
+    assert total(cells, Speeds(), 2) == Total(Speeds().seconds(cell), ())
+    assert total([cell] * 4, Speeds(), 2).seconds == pytest.approx(2 * Speeds().seconds(cell))
+
+
+def test_every_learner_and_preset_has_a_speed_of_its_own():
+    """Decision Diffuser and BESO at their releases' sizes take seconds, Merlin milliseconds."""
+    plain = replace(TINY, settings=(), updates=1000)
+    merlin = Speeds().seconds(plain)
+    for name in ("gcsl", "wgcsl", "am", "gofar", "merlin-plus", "dd", "g-dql", "beso"):
+        for task in ("PointReach", "FetchPush", "HandReach"):
+            for preset in (None, *preset_names(name)):
+                assert Speeds().seconds(replace(plain, algo=name, task=task, preset=preset)) > 0
+    for name in ("dd", "beso"):
+        large = Speeds().seconds(replace(plain, algo=name))
+        assert large > 100 * merlin
+        assert Speeds().seconds(replace(plain, algo=name, preset="small")) < large / 10
+    # What augmentations take is added to it, whichever preset is theirs.
+    for name in ("merlin-p", "merlin-np", "merlin-mb", "merlin-ts"):
+        assert merlin + 20 < Speeds().seconds(replace(plain, algo=name)) < merlin + 300
+
+
+def test_what_was_never_measured_is_unknown():
+    seen = replace(TINY, settings=(), updates=1000, pixels=True)
+    unseen = replace(seen, algo="beso")
+    encoded = replace(seen, settings=(("latent_updates", "500"),))
+    assert Speeds().seconds(seen) > 20
+    assert Speeds().seconds(unseen) is Speeds().seconds(encoded) is None
+    found = total([seen, unseen, encoded], Speeds(), 1)
+    assert found == Total(Speeds().seconds(seen), (unseen, encoded))
+    assert str(found).endswith(" s, and 2 cells of beso, merlin for an unknown time")
+    assert str(total([unseen], Speeds(), 1)) == "1 cell of beso for an unknown time"
+    row = make_row(unseen, timing={"update_ms": 50.0})
+    assert Speeds([row]).seconds(unseen) > 50
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(None, "unknown"), (3, "3 s"), (100, "2 min"), (7200, "2.0 h"), (1e6, "11.6 days")],
+)
+def test_durations_in_words(seconds, words):
+    assert in_words(seconds) == words

@@ -1,0 +1,125 @@
+"""The installed command on environments that nobody here wrote, in a folder of its own."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import merlin
+from helpers import own_envs
+
+COMMAND = str(Path(sys.executable).with_name("merlin"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A fresh folder with modules of the user, one of which is called like a library."""
+    shutil.copy(own_envs.__file__, tmp_path / "line_world.py")
+    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
+    code = next(c for c in page.split("```python\n")[1:] if c.startswith("# ring_world.py"))
+    (tmp_path / "ring_world.py").write_text(code.split("```")[0])
+    (tmp_path / "numpy.py").write_text("open('replaced', 'w')\nraise SystemExit('not NumPy')\n")
+    return tmp_path
+
+
+def run(folder, *arguments, code=0):
+    done = subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_a_module_of_the_working_directory_is_found(folder):
+    """In the command and in its workers, without replacing what is installed."""
+    run(
+        folder,
+        *[
+            "collect",
+            "ring_world:own/Ring-v0",
+            "--episodes",
+            "45",
+            "--out",
+            "data",
+            "--workers",
+            "2",
+        ],
+    )
+    assert len(merlin.load(folder / "data")) == 45
+    assert not (folder / "replaced").exists()
+
+
+def test_an_environment_is_checked(folder):
+    told = run(folder, "tasks", "check", "line_world:own/Ends-v0", "--json")
+    about = json.loads(told.stdout.splitlines()[-1])
+    assert about["reached"] == {"success": "info['is_success']", "return": "info['is_success']"}
+    assert (about["episode_steps"], about["ends_when_terminated"]) == (20, True)
+    assert about["drawing"].startswith("none: ")
+    assert len(about["episodes_played"]) == 3
+    words = run(folder, "tasks", "check", "line_world:own/Ends-v0").stdout
+    assert "info['is_success'], after the last step" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        (["line_world:own/Dense-v0"], "--goal-reward"),
+        (["line_world:own/Endless-v0"], "--max-steps"),
+        (["line_world:own/Keyed-v0", "--env-args", "size"], "key=value"),
+        (["line_world:own/Keyed-v0", "--env-args", "no_such=1"], "no_such"),
+        (["line_world:own/Keyed-v0", "--success-key", "no_such"], "--success-key"),
+        (["line_world:own/Keyed-v0", "--max-steps", "0"], "--max-steps"),
+        (["no_world:own/Keyed-v0"], "no_world"),
+        (["FetchReach", "--max-steps", "3"], "merlin's tasks"),
+    ],
+)
+def test_what_is_unclear_is_refused(folder, arguments, fragment):
+    done = run(folder, "collect", *arguments, "--episodes", 2, "--out", "data", code=2)
+    assert fragment in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (folder / "data").exists()
+
+
+def test_options_are_kept_with_the_data(folder):
+    options = ["--max-steps", 7, "--env-args", "size=5", "--goal-reward", -0.25]
+    name = "line_world:own/Dense-v0"
+    run(folder, "collect", name, *options, "--episodes", 5, "--out", "data")
+    data = merlin.load(folder / "data")
+    assert data.task == f"{name}?max_steps=7&goal_reward=-0.25&args.size=5"
+    assert data.lengths.tolist() == [7] * 5
+    assert np.abs(data.desired_goals).max() > 1
+
+
+def test_the_documented_commands(folder):
+    """docs/tasks.md word for word, with less training; a film is refused before it plays."""
+    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
+    block = next(b for b in page.split("```\n") if b.startswith("merlin collect ring_world"))
+    collect, train, evaluate = (line.split()[1:] for line in block.splitlines()[:3])
+    run(folder, *collect)
+    small = ["--set", "hidden=32,32", "--final-episodes", 16, "--eval-episodes", 16]
+    done = run(folder, *train, *small)
+    assert "merlin eval runs/ring --episodes 1000 --task ring_world:own/Ring-v0" in done.stdout
+    told = run(folder, *evaluate, "--episodes", 16, "--json")
+    assert json.loads(told.stdout.splitlines()[-1])["success"]["mean"] > 0.5
+    refused = run(folder, *evaluate, "--episodes", 16, "--video", "x.gif", code=2)
+    assert "cannot be drawn" in refused.stderr
+    assert "return" not in refused.stdout  # nothing was played
+    # Neither data nor runs make us run their environment's code.
+    for command in (["train", "data/ring", "--out", "other"], ["eval", "runs/ring"]):
+        assert "--task 'ring_world:own/Ring-v0'" in run(folder, *command, code=2).stderr
+    assert not (folder / "other").exists()
+    # But the data can be trained on without it.
+    nowhere = ["--task", "none", "--updates", 20, "--out", "nowhere"]
+    assert (
+        "judged by held-out episodes" in run(folder, "train", "data/ring", *small, *nowhere).stdout
+    )

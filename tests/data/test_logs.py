@@ -1,0 +1,304 @@
+"""Robot logs: every format gives the same dataset, and columns are chosen by the same words."""
+
+import json
+import sys
+
+import numcodecs
+import numpy as np
+import pytest
+
+import merlin.runtime
+from helpers.format_data import assert_same
+from helpers.log_data import (
+    FORMS,
+    LENGTHS,
+    columns,
+    flat,
+    recordings,
+    write_csv,
+    write_log,
+    write_zarr_array,
+)
+from helpers.refusals import refuse
+from merlin.data import Dataset, Episode, load
+from merlin.data.clocks import odd_clocks
+from merlin.data.findings import action_kind, findings
+from merlin.data.formats import is_data
+from merlin.errors import MerlinError
+
+FEW = ["--updates", "4", "--set", "hidden=16", "batch_size=16", "--log-every", "2"]
+ENDS = np.cumsum(LENGTHS)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_format_gives_the_same_dataset(rng, tmp_path, monkeypatch, form):
+    path, content, said = write_log(tmp_path, form, rng)
+    data = load(path, **said)
+    state = content["state"]
+    if form == "robomimic":  # its columns are in the order of their names
+        state = state[:, [3, 0, 1, 2]]
+    np.testing.assert_array_equal(data.observations, state)
+    np.testing.assert_array_equal(data.achieved_goals, state)
+    np.testing.assert_array_equal(data.starts, [0, *ENDS])
+    # The last action of an episode leads to a state that was not recorded.
+    actions = np.delete(content["action"], ENDS - 1, axis=0)
+    np.testing.assert_array_equal(data.actions, actions)
+    np.testing.assert_array_equal(data.action_low, actions.min(0))
+    np.testing.assert_array_equal(data.action_high, actions.max(0))
+    assert is_data(str(path))
+    monkeypatch.chdir("/")
+    assert load(data.source).fingerprint() == data.fingerprint()
+    assert load(data.source).provenance == data.provenance
+    assert data.provenance["read_from"] == data.source
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_log_says_of_itself_is_kept(rng, tmp_path, form):
+    path, _, said = write_log(tmp_path, form, rng)
+    log = load(path, **said).provenance["log"]
+    known = {
+        "lerobot-v3": {"rate": 10.0, "robot": "arm", "cameras_not_read": ["top"]},
+        "lerobot-v21": {
+            "rate": 10.0,
+            "tasks": ["Reach."],
+            "state_names": ["x", "y", "angle", "grip"],
+        },
+        "zarr": {"rate": 10.0, "units": "mm"},
+        "robomimic": {"rate": 10.0, "actions": "delta", "robosuite_environment": "Lift"},
+        "npy": {"state": "data[0:4]", "action": "data[4:6]"},
+    }
+    assert log.items() >= known.get(form, {"format": log["format"]}).items()
+    assert "clocks" not in log
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_was_said_survives_a_conversion(rng, tmp_path, call, form):
+    path, _, said = write_log(tmp_path, form, rng)
+    flags = [text for key, value in said.items() for text in (f"--{key}", value)]
+    new = tmp_path / "converted"
+    call("convert", path, new, "--phi", "1:3", *flags, "--about", "rate=20", "units=m")
+    data = load(new)
+    assert_same(data, load(path, phi="1:3", **said))
+    assert data.phi == (1, 2)
+    assert data.provenance["log"].items() >= {"rate": 20.0, "units": "m"}.items()
+
+
+@pytest.mark.parametrize(
+    ("state", "taken"),
+    [
+        ("state", [0, 1, 2, 3]),
+        ("state_1", [1]),
+        ("state_2,state_0", [2, 0]),
+        ("1:3", [1, 2]),
+        ("3,0", [3, 0]),
+        ("state,0", [0, 1, 2, 3, 0]),
+    ],
+)
+def test_columns_are_named_or_counted(rng, tmp_path, state, taken):
+    content = columns(rng)
+    write_csv(tmp_path / "log.csv", flat(content), ";")
+    data = load(tmp_path / "log.csv", state=state, action="action_1")
+    np.testing.assert_array_equal(data.observations, content["state"][:, taken])
+    np.testing.assert_array_equal(data.actions[:, 0], np.delete(content["action"][:, 1], ENDS - 1))
+    assert load(data.source).fingerprint() == data.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("phi", "kept", "indices"),
+    [
+        ("angle,x", ("state", [2, 0]), (2, 0)),
+        ("1:3", ("state", [1, 2]), (1, 2)),
+        ([3], ("state", [3]), (3,)),
+        ("observation.state[0:2]", ("state", [0, 1]), (0, 1)),
+        ("action", ("action", [0, 1]), None),
+        ("action[1]", ("action", [1]), None),
+    ],
+)
+def test_goals_are_dimensions_of_the_state_or_another_column(rng, tmp_path, phi, kept, indices):
+    path, content, _ = write_log(tmp_path, "lerobot-v21", rng)
+    data = load(path, phi=phi)
+    np.testing.assert_array_equal(data.achieved_goals, content[kept[0]][:, kept[1]])
+    assert data.phi == indices
+    assert load(data.source).phi == indices
+
+
+def test_images_are_a_state_of_their_own(rng, tmp_path):
+    path, content, _ = write_log(tmp_path, "zarr", rng)
+    images = rng.integers(0, 256, (sum(LENGTHS), 6, 5, 3), dtype=np.uint8)
+    write_zarr_array(path / "data" / "img", images, (4, 6, 5, 3), numcodecs.Zlib())
+    data = load(path, state="img", phi="state")
+    assert data.has_images
+    np.testing.assert_array_equal(data.observations, images)
+    np.testing.assert_array_equal(data.achieved_goals, content["state"])
+    for said in ({}, {"phi": "0:2"}):
+        with pytest.raises(MerlinError, match="name the column"):
+            load(path, state="img", **said)
+    with pytest.raises(MerlinError, match="an image stands alone"):
+        load(path, state="img,state", phi="state")
+
+
+def test_a_list_of_files_in_an_order_of_its_own(rng, tmp_path):
+    path, content, said = write_log(tmp_path, "npy", rng)
+    names = sorted(file.name for file in path.iterdir())
+    (path / "list.txt").write_text("\n".join([names[2], "", names[0]]))
+    data = load(path / "list.txt", **said)
+    assert data.lengths.tolist() == [LENGTHS[2], LENGTHS[0]]
+    np.testing.assert_array_equal(data.observations[: LENGTHS[2]], content["state"][ENDS[1] :])
+
+
+@pytest.mark.parametrize(
+    ("form", "arguments", "said"),
+    [
+        ("csv", "--state nope", "--state nope: {path} has no such column; "),
+        ("csv", "--state timestmp", "did you mean 'timestamp'?"),
+        ("csv", "--state 3:99", "--state 3:99: {path} has columns 0 to 6"),
+        ("csv", "--episode timestampp", "has no column of numbers timestampp"),
+        ("zarr", "--phi 7", "--phi 7: {path} has states of only 4 numbers"),
+        ("zarr", "--phi nothing", "--phi nothing: {path} has no such column"),
+        ("zarr", "--state state[2:9]", "has no such column"),
+        ("zarr", "--episode state", "--episode: "),
+        ("npy", "", "say which to take with --state; it has data"),
+        ("npz", "--state note", "has no such column"),
+        ("lerobot-v3", "--state x,y", "has no such column"),
+        ("lerobot-v3", "--episode nope", "has no column nope"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_said(rng, tmp_path, capsys, form, arguments, said):
+    path, _, _ = write_log(tmp_path, form, rng)
+    assert said.format(path=path) in refuse(["info", str(path), *arguments.split()], capsys)
+
+
+def test_logs_are_not_written(point_folder, tmp_path, capsys):
+    said = refuse(["convert", str(point_folder), str(tmp_path / "log.csv")], capsys)
+    assert "log.csv: logs of this format are read, not written; name a folder" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_are_for_logs_alone(point_folder, capsys):
+    assert "--state: is for robot logs" in refuse(
+        ["info", str(point_folder), "--state", "x"], capsys
+    )
+    refused = refuse(["train", "PointReach", "--action", "x", "--out", "nowhere"], capsys)
+    assert "--action: PointReach records" in refused
+
+
+@pytest.mark.parametrize("form", ["lerobot-v3", "parquet", "zarr"])
+def test_a_missing_package_is_said_in_one_sentence(rng, tmp_path, monkeypatch, form):
+    path, _, _ = write_log(tmp_path, form, rng)
+    for name in [n for n in sys.modules if n.split(".")[0] in ("pyarrow", "numcodecs")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("pyarrow", "numcodecs"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MerlinError, match=r"is not installed.* pip install 'merlin\[formats\]'"):
+        load(path)
+
+
+def test_a_table_whose_episodes_are_mixed_up_is_refused(rng, tmp_path):
+    content = columns(rng)
+    content["episode_index"] = np.arange(len(content["state"])) % 3
+    write_csv(tmp_path / "log.csv", flat(content))
+    with pytest.raises(MerlinError, match="episode 0 begins twice; sort the rows"):
+        load(tmp_path / "log.csv")
+
+
+# What looks wrong
+
+
+def walk(rng, steps=400):
+    states = np.cumsum(rng.normal(size=(steps, 3)), 0)
+    return Episode(states, np.diff(states, axis=0)[:, :2], states)
+
+
+def test_findings_name_what_is_wrong_and_are_silent_else(rng):
+    bounds = {"action_low": -9.0, "action_high": 9.0}
+    good = [walk(rng) for _ in range(3)]
+    assert findings(Dataset.from_episodes(good, **bounds)) == []
+    states = good[1].observations.copy()
+    states[120:, 1] += 400.0
+    odd = [good[0], good[1]._replace(observations=states), good[2]]
+    odd = [e._replace(observations=np.c_[e.observations, np.ones(400)]) for e in odd]
+    odd = [e._replace(actions=np.clip(e.actions, -9, 1.0)) for e in odd]
+    constant, jump, *clipped = findings(Dataset.from_episodes(odd, **bounds))
+    assert constant == "observations: 1 of 4 dimensions never change (3)"
+    assert (
+        "1 jumps by more than half of its range in 1 steps, first at step 119 of episode 1" in jump
+    )
+    assert len(clipped) == 2
+    assert "0 is at 1 in 1" in clipped[0]
+
+
+def test_actions_look_like_targets_or_like_changes(rng):
+    bounds = {"action_low": -999.0, "action_high": 999.0}
+    changes = [walk(rng) for _ in range(3)]
+    assert action_kind(Dataset.from_episodes(changes, **bounds)) == "delta"
+    targets = [e._replace(actions=e.observations[1:, :2]) for e in changes]
+    assert action_kind(Dataset.from_episodes(targets, **bounds)) == "absolute"
+    noise = [e._replace(actions=rng.normal(size=(399, 2))) for e in changes]
+    assert action_kind(Dataset.from_episodes(noise, **bounds)) is None
+
+
+def test_odd_clocks(rng):
+    ends = np.array([50, 100])
+    even = np.tile(np.arange(50) / 10, 2)
+    assert odd_clocks({"t": even, "camera_time": even + 7.0}, ends, 10.0) == []
+    late, back = even.copy(), even.copy()
+    late[30:50] += 0.4
+    back[10] -= 0.5
+    assert odd_clocks({"t": late}, ends, 10.0) == [
+        "t steps by 0.1, but unevenly in 1 of 98 steps (the longest: 0.5)"
+    ]
+    assert "runs backwards in 1 of 98 steps" in odd_clocks({"t": back}, ends, None)[0]
+    assert odd_clocks({"t": even}, ends, 30.0) == ["t steps by 0.1, but the log says 30 Hz"]
+    (drift,) = odd_clocks({"t": even, "u": even * 1.02}, ends, None)
+    assert drift == "u and t drift apart by 0.098 in episode 0"
+    assert odd_clocks({"t": even * np.nan}, ends, None) == [
+        "t does not hold one finite time per row"
+    ]
+
+
+def test_info_prints_what_looks_odd_and_writes_a_page(rng, tmp_path, call, capsys):
+    content = columns(rng, (60, 60))
+    content["timestamp"][:60] = np.arange(60) / 10
+    content["timestamp"][60:] = np.arange(60) / 10 * 3
+    content["state"][:, 1] = 5.0
+    content["<b>bold</b>"] = content["state"][:, 0]
+    write_csv(tmp_path / "log.csv", flat(content))
+    page = tmp_path / "pages" / "log.html"
+    asked = ["info", str(tmp_path / "log.csv"), "--state", "state,<b>bold</b>", "--html", str(page)]
+    said = call(*asked).out
+    for text in (said, page.read_text()):
+        assert "1 of 5 dimensions never change (1 (state_1))" in text
+        assert "timestamp steps by" in text
+    assert "4 <b>bold</b>" in said
+    assert "<b>" not in page.read_text()
+    assert "http://" not in page.read_text().replace("http-equiv", "")
+    assert "cannot be written" in refuse([*asked[:-1], str(page / "x.html")], capsys)
+
+
+# The recordings beside the project
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "arguments"),
+    [
+        ("pusht", (206, 25650, 5, 2, 3), ["--phi", "2:5"]),
+        ("so101-lerobot-v3", (4, 1492, 6, 6, 1), ["--phi", "gripper.pos"]),
+        ("g1-lerobot-v21", (2, 872, 26, 26, 26), []),
+    ],
+)
+def test_real_recordings_train_and_act(tmp_path, call, name, sizes, arguments):
+    home = recordings()
+    if home is None:
+        pytest.skip("the recordings are not here")
+    path, run = str(home / name), tmp_path / "run"
+    about = json.loads(call("info", path, *arguments, "--json").out.splitlines()[-1])
+    dims = about["observation_shape"][0], about["action_dim"], about["goal_dim"]
+    assert (about["episodes"], about["states"], *dims) == sizes
+    assert about["actions_look"] == "absolute"
+    call("train", path, *arguments, "--algo", "merlin", *FEW, "--out", run)
+    data = load(path, **({"phi": arguments[1]} if arguments else {}))
+    policy = merlin.runtime.load(run)
+    action = policy(data.observations[0], data.achieved_goals[5])
+    assert (data.action_low - 1e-3 <= action).all()
+    assert (action <= data.action_high + 1e-3).all()
+    call("train", "--out", run, "--resume", "--updates", "6")

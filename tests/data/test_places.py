@@ -1,0 +1,95 @@
+"""Maps of worlds whose ways are known."""
+
+import numpy as np
+import pytest
+
+from helpers.corridor import CELLS, LENGTH, corridor
+from merlin.data import Dataset, Episode
+from merlin.data.places import build_map, nearest_joined, passage_lags, spread, ways
+
+ALL = len(CELLS) - 1
+"""Steps from one end of the way to the other."""
+
+
+def mapped(data, **settings):
+    usual = {"places": 30, "lags": (1,), "passages": 3, "hops": 2}
+    return build_map(data, (1, 2), **usual | settings)
+
+
+def place(found, cell):
+    return int(np.square(found.centres - cell).sum(axis=1).argmin())
+
+
+def test_no_way_leads_through_the_wall():
+    found = mapped(corridor())
+    first, last = place(found, CELLS[0]), place(found, CELLS[-1])
+    assert np.linalg.norm(CELLS[0] - CELLS[-1]) == 1.0
+    assert found.steps[first, last] == found.steps[last, first] == ALL
+    np.testing.assert_array_equal(found.centres[found.ahead[first, last]], [2, 0])
+    np.testing.assert_array_equal(found.centres[found.ahead[last, first]], [2, 1])
+
+
+def test_ways_are_the_shortest_and_end_at_the_goal():
+    found = mapped(corridor())
+    order = [place(found, cell) for cell in CELLS]
+    steps = found.steps[np.ix_(order, order)]
+    away = np.abs(np.subtract.outer(np.arange(ALL + 1), np.arange(ALL + 1)))
+    np.testing.assert_array_equal(steps, away)
+    direct = found.ahead[np.ix_(order, order)] == -1
+    np.testing.assert_array_equal(direct, away <= 2)
+    np.testing.assert_array_equal(found.told[np.ix_(order, order)], np.minimum(away, 2))
+
+
+def test_there_is_no_way_back_if_nobody_went_back():
+    found = mapped(corridor(both_ways=False, repeats=10))
+    middle, end = place(found, CELLS[LENGTH]), place(found, CELLS[-3])
+    assert found.steps[middle, end] == ALL - 2 - LENGTH
+    assert found.steps[end, middle] == -1
+    assert found.ahead[end, middle] == -1
+
+
+def test_a_passage_must_be_seen_several_times():
+    assert mapped(corridor(), passages=5).steps.max() == ALL
+    assert (mapped(corridor(), passages=1000).steps <= 0).all()
+
+
+def test_passages_do_not_lead_from_one_episode_to_the_next():
+    nearest, starts = np.array([0, 1, 2, 0, 1, 2]), np.array([0, 3, 6])
+    lags = passage_lags(nearest, starts, 3, (1, 2), passages=2)
+    np.testing.assert_array_equal(lags, [[0, 1, 2], [0, 0, 1], [0, 0, 0]])
+
+
+def test_long_passages_cost_more_than_their_steps():
+    """Two passages of 4 cost 2 (4 + 1.2); one of 8 costs 8 + 3.4."""
+    lag = np.array([[0, 4, 8], [0, 0, 4], [0, 0, 0]])
+    ahead, told, steps = ways(lag, hops=1)
+    assert (ahead[0, 2], told[0, 2], steps[0, 2]) == (1, 4, 8)
+
+
+def test_farthest_points_cover_the_data_and_are_different():
+    goals = np.array([[0.0], [1.0], [9.0], [9.0], [10.0]], np.float32)
+    np.testing.assert_array_equal(spread(goals, 3).ravel(), [0, 10, 1])
+    assert sorted(spread(goals, 9).ravel()) == [0, 1, 9, 10]
+
+
+def test_a_freak_state_counts_as_its_neighbour():
+    data = corridor()
+    walk = np.array([[0, 0], [-1, 0]], np.float32)  # a dead end that was entered once
+    states = np.column_stack([np.full(2, 7.0, np.float32), walk])
+    freak = Episode(states, np.diff(walk, axis=0), walk)
+    episodes = [data.episode(e) for e in range(len(data))] + [freak]
+    found = mapped(Dataset.from_episodes(episodes, action_low=-1.5, action_high=1.5))
+    here, there = place(found, [-1, 0]), place(found, CELLS[-1])
+    assert found.steps[here, there] == found.steps[there, here] == ALL
+
+
+def test_places_without_any_passage_stay_what_they_are():
+    np.testing.assert_array_equal(nearest_joined(np.eye(3), np.zeros(3)), [0, 1, 2])
+
+
+@pytest.mark.parametrize("places", [5, 22, 40])
+def test_the_tables_have_one_size(places):
+    found = mapped(corridor(), places=places)
+    assert found.centres.shape == (places, 2)
+    assert {t.shape for t in (found.ahead, found.told, found.steps)} == {(places, places)}
+    assert found.ahead.max() < places

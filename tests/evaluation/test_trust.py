@@ -1,0 +1,231 @@
+"""Trust in a policy: true where an environment tells the truth."""
+
+import json
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import merlin
+from helpers.sizes import SCHEDULE, SMALL
+from merlin.cli import main
+from merlin.data.goal_table import read_goals
+from merlin.data.splits import hold_out, take
+from merlin.envs.registry import find
+from merlin.errors import MerlinError
+from merlin.evaluation.evaluate import play
+from merlin.evaluation.support import Nearness, lacks, nearness, passing, spread
+from merlin.evaluation.trust import CARE, NOT, READY, trust, verdict, word
+from merlin.learners import Merlin, MerlinPlus
+from merlin.policies.base import FunctionPolicy, Policy
+
+OUTSIDE = np.array([[9, 0], [-8, 8], [0, -12]], np.float32)
+
+
+class Towards(Policy):
+    """Goes to one goal, whatever the environment says."""
+
+    policy: Policy
+    goal: jnp.ndarray
+
+    def act(self, observation, goal, horizon=None, key=None):
+        return self.policy.act(observation, self.goal, horizon, key)
+
+
+def success(policy, task, goal, episodes=20):
+    steered = Towards(policy, jnp.asarray(goal, jnp.float32))
+    played = play(steered, task, episodes=episodes)
+    return np.mean(
+        np.linalg.norm(played.achieved_goals[:, -1] - np.asarray(goal), axis=1)
+        <= (find(task).success_tolerance or find(task).tolerance)
+    )
+
+
+@pytest.fixture(scope="module")
+def reach(tmp_path_factory):
+    path = tmp_path_factory.mktemp("reach") / "data"
+    merlin.save(merlin.collect("PointReach", "random", episodes=200), path)
+    return merlin.load(path)
+
+
+@pytest.fixture(scope="module")
+def run(reach, tmp_path_factory):
+    learner = Merlin(hidden=(64, 64), batch_size=256, learning_rate=3e-3, horizon=1)
+    folder = tmp_path_factory.mktemp("trust") / "run"
+    how = {**SCHEDULE, "eval_every": 400, "log_every": 400, "checkpoint_every": 400}
+    return merlin.train(learner, reach, updates=400, held_out=0.2, out=folder, **how)
+
+
+@pytest.fixture(scope="module")
+def found(run):
+    inside = spread(run_goals(run), 8, np.ones(2))
+    return run.trust(np.concatenate([inside, OUTSIDE]))
+
+
+def run_goals(run):
+    return hold_out(merlin.load(run.config.data.path), run.config.held_out)[1].achieved_goals
+
+
+def test_ready_goals_are_reached_and_those_outside_are_not_supported(run, found):
+    ready = [goal for goal in found.goals if goal.word == READY]
+    beyond = found.goals[-len(OUTSIDE) :]
+    assert len(ready) >= 4
+    assert all(goal.word == NOT and goal.support == 0 for goal in beyond)
+    assert np.mean([success(run.policy, "PointReach", g.goal) for g in ready]) >= 0.8
+    assert max(success(run.policy, "PointReach", g.goal) for g in beyond) == 0
+
+
+def test_what_is_told_of_a_goal_agrees_with_itself(found):
+    for goal in found.goals:
+        assert goal.word == word(goal.support, goal.confidence, found.useful)
+        assert goal.ci95[0] <= goal.confidence + 1e-9 <= goal.ci95[1] + 2e-9
+        assert (goal.steps is None) == (goal.reached == 0)
+    near = min(found.goals[:8], key=lambda goal: np.linalg.norm(goal.goal))
+    assert near.steps < 10
+
+
+def test_a_policy_predicts_better_than_the_baselines(found):
+    soon = next(row for row in found.prediction if (row["from"], row["to"]) == (1, 5))
+    assert found.useful
+    for name in ("other_goal", "nearest_state", "nearest_state_and_goal", "mean_action"):
+        assert soon["policy"]["ci95"][1] < soon[name]["ci95"][0]
+    assert found.held_out_episodes == 40
+    assert found.steps["by"].startswith("the 5 nearest")
+    assert found.steps["rank_correlation"] > 0.1
+
+
+def test_a_useless_policy_is_ready_for_nothing(reach):
+    idle = FunctionPolicy(lambda observation, goal, horizon, key: jnp.zeros(2) + 0 * goal)
+    goals = reach.achieved_goals[:3]
+    found = trust(idle, *hold_out(take(reach, range(50)), 0.2), goals=goals, tolerance=1.0)
+    assert not found.useful
+    assert READY not in {goal.word for goal in found.goals}
+    assert "no better if told the right goal" in verdict(found)
+
+
+def test_a_judge_tells_the_steps(reach):
+    small = {"model_hidden": (16,), "distance_hidden": (32,), "guide_hidden": (16,)}
+    learner = MerlinPlus(**SMALL, **small, candidates=1, depth=1, learning_rate=5e-3)
+    trained = merlin.train(learner, replace(reach, task=None), updates=400, eval_every=400)
+    with pytest.raises(MerlinError, match="changed since"):
+        trained.trust(data=take(reach, range(20)))
+    steps = trained.trust(reach.achieved_goals[:2], tolerance=1.0).steps
+    assert steps["by"] == "the policy's temporal distance"
+    assert steps["error"]["mean"] < 15
+    assert steps["bins"][0]["true"] < steps["bins"][-1]["true"]
+
+
+def episodes(paths, **about):
+    made = [
+        merlin.Episode(path, np.diff(path, axis=0)[:, :2], path, about.get("goal"))
+        for path in (np.asarray(path, np.float32) for path in paths)
+    ]
+    return merlin.Dataset.from_episodes(made, action_low=-9, action_high=9)
+
+
+LINE = [[0, 0], [1, 0], [2, 0], [3, 0]]
+
+
+def test_support_counts_episodes_not_states():
+    data = episodes([LINE, LINE[::-1], [[0, 5], [1, 5], [2, 5]]])
+    close = Nearness(np.ones(2), 0.5, "")
+    found, after = passing(data, np.array([2, 0]), close)
+    assert found.tolist() == [0, 1]
+    assert after.tolist() == [2, 1]
+    assert len(passing(data, np.array([2, 9]), close)[0]) == 0
+
+
+def test_near_is_a_step_and_never_from_one_episode_to_the_next():
+    data = episodes([LINE, np.array(LINE) + np.array([500, 0])])
+    close = nearness(data, None)
+    np.testing.assert_allclose(close.radius * close.scale[0], 1.0, rtol=1e-3)
+    assert nearness(data, 0.25).radius == 0.25
+
+
+def test_what_the_data_lacks():
+    data = episodes([LINE, LINE, [[0, 5], [1, 5], [2, 5], [3, 5]]], goal=np.array([2, 0]))
+    said = " / ".join(lacks(data, Nearness(np.ones(2), 0.5, "")))
+    assert "33% of achieved goals are visited by one episode only" in said
+    assert "1 of 3 episodes (33%) never come near their desired goal" in said
+    assert "action 1 never changes" in said
+
+
+def test_farthest_points():
+    goals = np.array([[0.0], [1.0], [10.0], [5.0], [5.0]])
+    assert spread(goals, 3, np.ones(1)).ravel().tolist() == [5.0, 0.0, 10.0]
+    assert len(spread(goals, 99, np.ones(1))) == 4
+
+
+@pytest.mark.parametrize(
+    ("support", "confidence", "useful", "told"),
+    [
+        *[(9, 0.9, True, READY), (9, 0.9, False, CARE), (3, 0.9, True, CARE)],
+        *[(9, 0.5, True, CARE), (1, 0.9, True, NOT), (9, 0.1, True, NOT)],
+    ],
+)
+def test_words(support, confidence, useful, told):
+    assert word(support, confidence, useful) == told
+
+
+def test_goals_from_a_file(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n3,4\n")
+    assert read_goals(tmp_path / "a.csv", 2).tolist() == [[1, 2], [3, 4]]
+    np.save(tmp_path / "a.npy", np.array([5.0, 6.0]))
+    assert read_goals(tmp_path / "a.npy", 2).tolist() == [[5, 6]]
+
+
+@pytest.mark.parametrize("text", ["", "x,y\n", "1,2,3\n", "1,2\n3\n", "1,nan\n", "1,two\n", "\x00"])
+def test_a_file_without_goals_is_refused(tmp_path, text):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(MerlinError, match=r"goals .*a\.csv"):
+        read_goals(tmp_path / "a.csv", 2)
+    with pytest.raises(MerlinError, match="neither"):
+        read_goals(tmp_path / "a.txt", 2)
+
+
+def test_pickles_are_not_goals(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(MerlinError, match="cannot be read"):
+        read_goals(tmp_path / "a.npy", 2)
+
+
+def test_the_command_prints_and_writes_a_page(run, tmp_path, capsys):
+    (tmp_path / "goals.csv").write_text("0,0\n9,9\n")
+    words = ["trust", str(run.folder), "--goals", str(tmp_path / "goals.csv")]
+    main([*words, "--html", str(tmp_path / "page.html")])
+    assert "not supported" in capsys.readouterr().out
+    page = (tmp_path / "page.html").read_text()
+    assert "not supported" in page
+    assert "<script" not in page
+    assert "http://" not in page.replace("http-equiv", "")
+    main([*words, "--json"])
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told["goals"][1]["word"] == "not supported"
+    assert told["goals"][0]["support"] > told["goals"][1]["support"] == 0
+
+
+def test_data_and_runs_without_held_out_episodes_are_refused(reach, run_folder, capsys):
+    for where, why in ((reach.source, "train one first"), (run_folder, "held no episode out")):
+        with pytest.raises(SystemExit) as stop:
+            main(["trust", str(where)])
+        assert stop.value.code == 2
+        assert why in capsys.readouterr().err
+
+
+@pytest.mark.more
+def test_the_words_are_true():
+    task = "FetchReach"
+    data = merlin.collect(task, "random", episodes=1000)
+    trained = merlin.train("merlin", data, updates=2000, held_out=0.1, eval_every=2000)
+    held_out = hold_out(data, 0.1)[1].achieved_goals
+    inside = spread(held_out[:: len(held_out) // 2000 + 1], 12, np.ones(data.goal_dim))
+    low, high = data.achieved_goals.min(0), data.achieved_goals.max(0)
+    found = trained.trust(np.stack([*inside, high + (high - low), low - (high - low)]), data=data)
+    ready = [goal for goal in found.goals if goal.word == READY]
+    assert {goal.word for goal in found.goals[-2:]} == {NOT}
+    assert len(ready) >= 4
+    reached = np.mean([success(trained.policy, task, goal.goal) for goal in ready])
+    beyond = np.mean([success(trained.policy, task, goal.goal) for goal in found.goals[-2:]])
+    assert reached >= 0.75
+    assert beyond == 0

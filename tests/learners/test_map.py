@@ -1,0 +1,122 @@
+"""Merlin-map: what its policy heads for, kept in runs that are stopped and in policy files."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import merlin
+import merlin.runtime
+from helpers.corridor import CELLS, corridor
+from helpers.onnx_sessions import session
+from merlin.data import Dataset, Episode
+from merlin.deploy import export
+from merlin.errors import MerlinError
+from merlin.learners import MerlinMap
+from merlin.training.plan import method_for
+
+LEARNER = MerlinMap(
+    places=30, lags=(1,), temperature=0.0, hidden=(32, 32), batch_size=128, learning_rate=3e-3
+)
+STATES = np.column_stack([np.full(len(CELLS), 7.0), CELLS]).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "corridor"
+    return merlin.train(LEARNER, corridor(), out=out, updates=1000)
+
+
+def test_goes_around_the_wall(run):
+    """The goal is one step up; the way there is along the corridor, to its end and back."""
+    state, path = STATES[0].copy(), []
+    for _ in range(40):
+        state[1:] += np.asarray(run.policy(state, CELLS[-1]))
+        path.append(state[1:].copy())
+    assert np.max(path, axis=0)[0] > 8.0
+    assert np.linalg.norm(np.array(path) - CELLS[-1], axis=1).min() < 0.5
+
+
+def test_says_what_it_can_reach(run):
+    fast = merlin.runtime.load(run.folder)
+    for policy in (run.policy, fast):
+        assert policy.reach(STATES[0], CELLS[-1]) == (True, len(CELLS) - 1)
+        np.testing.assert_array_equal(policy.reach(STATES[:3], CELLS[3]).steps, [3, 2, 1])
+        with pytest.raises(MerlinError, match="goal: is nan"):
+            policy.reach(STATES[0], [np.nan, 0])
+    one_way = merlin.train(LEARNER, corridor(both_ways=False, repeats=10), updates=1).policy
+    assert one_way.reach(STATES[-3], CELLS[5]) == (False, -1)
+
+
+def test_acts_the_same_from_its_file_in_numpy_and_in_onnx(run, rng):
+    kept, fast = merlin.load_run(run.folder).policy, merlin.runtime.load(run.folder)
+    weights = merlin.runtime.read(run.folder / "seed-0" / "policy.safetensors")
+    content = export.build(weights)
+    assert export.verify(content, weights, kept) < 1e-4
+    states = STATES[rng.integers(len(CELLS), size=50)] + rng.normal(0, 0.3, (50, 3))
+    goals = CELLS[rng.integers(len(CELLS), size=50)] + rng.normal(0, 0.3, (50, 2))
+    states, goals = states.astype(np.float32), goals.astype(np.float32)
+    wanted = np.asarray(jax.vmap(run.policy.act)(states, goals))
+    np.testing.assert_array_equal(jax.vmap(kept.act)(states, goals), wanted)
+    np.testing.assert_allclose(fast(states, goals), wanted, atol=1e-5)
+    rows = {"observation": states, "goal": goals}
+    np.testing.assert_allclose(session(content).run(None, rows)[0], wanted, atol=1e-5)
+    soon = np.asarray(jax.vmap(run.policy.act, (0, 0, None))(states, goals, 6.0))
+    np.testing.assert_allclose(fast(states, goals, 6), soon, atol=1e-5)
+    assert np.abs(soon - wanted).max() > 1e-2
+    with pytest.raises(MerlinError, match="goal: is nan"):
+        fast(states[0], np.full(2, np.nan, np.float32))
+
+
+def test_acts_with_noise_in_jax_and_in_numpy(tmp_path):
+    learner = dataclasses.replace(LEARNER, temperature=0.5)
+    run = merlin.train(learner, corridor(), out=tmp_path / "run", updates=1)
+    state, goal, fast = STATES[5], CELLS[-1], merlin.runtime.load(tmp_path / "run")
+    keys = jax.random.split(jax.random.key(0), 2000)
+    drawn = np.asarray(jax.vmap(run.policy.act, (None, None, None, 0))(state, goal, None, keys))
+    found = np.stack([fast(state, goal) for _ in range(2000)])
+    np.testing.assert_allclose(found.mean(0), drawn.mean(0), atol=0.05)
+    np.testing.assert_allclose(found.std(0), drawn.std(0), rtol=0.1)
+    assert drawn.std() > 0.05
+    calm = run.policy.with_temperature(0.0)
+    np.testing.assert_array_equal(run.policy(state, goal), calm(state, goal))
+
+
+def test_a_resumed_run_is_the_same(run, tmp_path):
+    merlin.train(LEARNER, corridor(), out=tmp_path / "run", updates=100)
+    merlin.train(LEARNER, corridor(), out=tmp_path / "run", updates=1000, resume=True)
+    file = "seed-0/policy.safetensors"
+    assert (tmp_path / "run" / file).read_bytes() == (run.folder / file).read_bytes()
+
+
+def test_episodes_say_how_long_a_passage_is():
+    rng = np.random.default_rng(0)
+    for steps, lags in ((50, (1, 2, 3)), (200, (4, 8, 12))):
+        walk = rng.normal(size=(steps + 1, 2))
+        data = Dataset.from_episodes([Episode(walk, np.zeros((steps, 1)), walk)])
+        assert method_for("merlin-map", data, None).learner == MerlinMap(lags=lags)
+
+
+def test_data_whose_goals_are_no_part_of_its_states_is_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    episode = Episode(rng.normal(size=(9, 3)), np.zeros((8, 1)), rng.normal(size=(9, 2)))
+    with pytest.raises(MerlinError, match="phi: the achieved goals are no part of the states"):
+        merlin.train(LEARNER, Dataset.from_episodes([episode]), updates=1, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "fragment"),
+    [
+        ({"places": 0}, "places: 0"),
+        ({"places": 20_000}, "places: 20000 are too many"),
+        ({"lags": ()}, "lags: "),
+        ({"lags": (0, 3)}, "lags: "),
+        ({"hops": 0}, "hops: 0"),
+        ({"components": 0}, "components: 0"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, fragment):
+    with pytest.raises(MerlinError, match=fragment):
+        MerlinMap(**settings)

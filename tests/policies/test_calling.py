@@ -1,0 +1,108 @@
+"""The same call everywhere: observation and goal, or Gymnasium's dict, one or a batch."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import merlin.runtime
+from helpers.policy_files import write_policy
+from merlin.learners import GCSL, Beso, Merlin, MerlinPlus
+
+TASK = merlin.TASKS["PointReach"]
+IMAGE = (48, 48, 3)
+
+
+@pytest.fixture(scope="module")
+def policies(tmp_path_factory):
+    """A policy in JAX and the same in NumPy, of a few methods."""
+    folder, rng = tmp_path_factory.mktemp("policies"), np.random.default_rng(0)
+    learners = {
+        "merlin": Merlin(hidden=(8,)),
+        "gcsl": GCSL(hidden=(8,)),
+        "plus": MerlinPlus(hidden=(8,), candidates=0),
+    }
+    made = {}
+    for name, learner in learners.items():
+        policy = write_policy(folder / name, TASK, learner, rng)
+        made[f"{name} jax"] = jax.tree.map(jnp.asarray, policy)
+        made[f"{name} numpy"] = merlin.runtime.load(folder / name)
+    policy = write_policy(folder / "i", TASK, Merlin(hidden=(8,)), rng, image=IMAGE)
+    made["images jax"] = jax.tree.map(jnp.asarray, policy)
+    made["images numpy"] = merlin.runtime.load(folder / "i")
+    return made
+
+
+VECTORS = [f"{name} {where}" for name in ("merlin", "gcsl", "plus") for where in ("jax", "numpy")]
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_every_way_to_call_gives_the_same_action(policies, name):
+    policy = policies[name]
+    states, goals = np.array([[1.0, 2], [3, 4], [0, -1]]), np.array([[0.0, 1], [5, 5], [2, 2]])
+    rows = np.stack([policy(s, g) for s, g in zip(states, goals, strict=True)])
+    as_dict = {"observation": states[0].astype(np.float32), "desired_goal": [0, 1]}
+    np.testing.assert_allclose(policy(as_dict), rows[0], atol=1e-6)
+    np.testing.assert_allclose(policy(list(states[0]), goal=(0, 1)), rows[0], atol=1e-6)
+    np.testing.assert_allclose(policy(states, goals), rows, atol=1e-6)
+    as_dict = {"observation": states, "desired_goal": goals}
+    np.testing.assert_allclose(policy(as_dict), rows, atol=1e-6)
+    one_goal = np.stack([policy(s, goals[1]) for s in states])
+    np.testing.assert_allclose(policy(states, goals[1]), one_goal, atol=1e-6)
+    assert policy(states[:1], goals[0]).shape == (1, 2)
+    told = np.stack(
+        [policy(s, goals[1], horizon=h) for s, h in zip(states, (1, 7, 9), strict=True)]
+    )
+    np.testing.assert_allclose(policy(states, goals[1], np.array([1, 7, 9])), told, atol=1e-6)
+    np.testing.assert_allclose(policy(states[0], goals[1], 1), told[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("where", ["jax", "numpy"])
+def test_batches_of_images(policies, rng, where):
+    policy = policies[f"images {where}"]
+    images, goals = rng.integers(0, 256, (2, *IMAGE), dtype=np.uint8), rng.normal(size=(2, 2))
+    rows = np.stack([policy(image, goal) for image, goal in zip(images, goals, strict=True)])
+    np.testing.assert_allclose(policy(images, goals), rows, atol=1e-4)
+    with pytest.raises(merlin.MerlinError, match="images of 48x48x3 in uint8"):
+        policy(images / 255, goals)
+
+
+GOOD = [1.0, 2.0]
+
+
+@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((GOOD,), "goal: is missing; call policy"),
+        ((None, GOOD), "observation: is of the type NoneType, not numbers"),
+        ((GOOD, "home"), "goal: is of the type str, not numbers"),
+        ((["1.0", "2.0"], GOOD), "observation: is of the type list, not numbers"),
+        ((np.array([1.0, np.nan]), np.zeros(2)), "observation: is nan at 1; check"),
+        ((np.zeros(2), np.array([np.inf, 1], np.float32)), "goal: is inf at 0; check"),
+        (([GOOD, [np.nan, 0]], GOOD), "observation: is nan at 1, 0; check"),
+        (([1.0, 2.0, 3.0], GOOD), "observation: has the shape (3,), but this policy takes 2"),
+        ((np.zeros((1, 2, 2)), GOOD), "observation: has the shape (1, 2, 2)"),
+        ((5.0, GOOD), "observation: has the shape ()"),
+        (([[1.0], [1.0, 2.0]], GOOD), "observation: its rows are not equally long"),
+        ((np.zeros((3, 2)), np.zeros((4, 2))), "batch: has 3 of observation, 4 of goal"),
+        (({"observation": GOOD},), "observation: the dict has no 'desired_goal'"),
+        (({"observation": GOOD, "desired_goal": None},), "goal: is of the type NoneType"),
+        (({"observation": GOOD, "desired_goal": GOOD}, GOOD), "goal: is given beside a dict"),
+        ((GOOD, GOOD, "soon"), "horizon: is of the type str"),
+        ((GOOD, GOOD, np.nan), "horizon: is nan; check"),
+    ],
+)  # fmt: skip
+def test_what_no_policy_can_take_is_said(policies, name, arguments, said):
+    with pytest.raises(merlin.MerlinError) as refusal:
+        policies[name](*arguments)
+    assert said in str(refusal.value)
+    assert str(refusal.value).endswith(".")
+
+
+def test_a_policy_at_random_draws_for_every_row(rng, tmp_path):
+    learner = Beso(backbone="mlp", hidden=(8,), window=1)
+    policy = write_policy(tmp_path / "beso", TASK, learner, rng)
+    actions = np.asarray(policy(np.zeros((4, 2)), np.ones(2), key=jax.random.key(0)))
+    assert actions.shape == (4, 2)
+    assert len(np.unique(actions, axis=0)) == 4

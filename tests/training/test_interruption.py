@@ -1,0 +1,126 @@
+"""Signals: the command line saves and stops within seconds, library calls leave them alone."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+MERLIN = [sys.executable, "-c", "from merlin.cli import main; main()"]
+SECONDS_TO_STOP = 20.0
+"""Five on idle cores; a machine that is busy with other work may take longer. An update to the next
+look at signals took minutes before training ran in pieces."""
+
+
+def first_line(process, fragment, seconds):
+    """Wait for a line on stderr; the process must not end before."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        line = process.stderr.readline()
+        assert line, f"ended with {process.wait()}"
+        if fragment in line:
+            return line
+    raise AssertionError(f"{fragment!r} did not appear for {seconds} s")
+
+
+def stop(process, number):
+    """Send a signal; seconds until the end, exit code and what was still said."""
+    began = time.monotonic()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    return time.monotonic() - began, process.returncode, errors
+
+
+@pytest.mark.more
+def test_a_method_of_seconds_per_update_shows_progress_and_stops(tmp_path):
+    """The diffuser at the release's size: one update takes seconds, a checkpoint is a gigabyte."""
+    task = ["PointRooms", "--variant", "random", "--episodes", "20", "--algo", "dd"]
+    starts = [[*task, "--updates", "200", "--out", "r"], ["--out", "r", "--resume"]]
+    for arguments in starts:
+        process = subprocess.Popen(
+            [*MERLIN, "train", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        )
+        line = first_line(process, "/200 updates", 300)
+        assert line.startswith("seed 0: ")
+        seconds, code, errors = stop(process, signal.SIGTERM)
+        assert seconds < SECONDS_TO_STOP
+        assert code == 130
+        assert "Traceback" not in errors
+        assert errors.splitlines()[-1].endswith("continue with `merlin train --out r --resume`.")
+        assert (tmp_path / "r" / "run.json").exists()
+
+
+LONG_CALL = """
+import hashlib, time
+from merlin.io.interruption import interruptible
+with interruptible(lambda: "stopped here.", patience=1.0):
+    print("ready", flush=True)
+    {work}
+print("not reached", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "code"),
+    [
+        ("time.sleep(60)", 1),  # Python raises at once
+        ("hashlib.pbkdf2_hmac('sha256', b'a', b'b', 10**9)", 130),  # one call that does not return
+    ],
+)
+def test_a_long_call_is_not_waited_for(work, code):
+    script = LONG_CALL.format(work=work)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.2)
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=60)
+    assert time.monotonic() - began < SECONDS_TO_STOP
+    assert "stopped here." in errors.splitlines()[-1]
+    assert output == ""
+    assert (process.returncode == 130) == (code == 130)
+
+
+IN_PYTHON = """
+import signal, sys
+import merlin
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in background
+if sys.argv[1] == "own":
+    signal.signal(signal.SIGTERM, lambda *_: (print("own handler", flush=True), sys.exit(7)))
+learner = merlin.Merlin(hidden=(8, 8), batch_size=8)
+data = merlin.collect("PointReach", "random", episodes=3)
+how = dict(eval_every=10**9, checkpoint_every=100, log_every=100)
+merlin.train(learner, data, updates=10**7, out="run", **how)
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "number", "code", "said"),
+    [
+        ("default", signal.SIGTERM, -signal.SIGTERM, ""),
+        ("own", signal.SIGTERM, 7, "own handler\n"),
+        ("default", signal.SIGINT, -signal.SIGINT, ""),
+    ],
+)
+def test_a_library_call_leaves_signals_alone(tmp_path, handler, number, code, said):
+    process = subprocess.Popen(
+        [sys.executable, "-c", IN_PYTHON, handler],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    checkpoint = tmp_path / "run" / "checkpoint-0.safetensors"
+    while not checkpoint.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert output == said
+    assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
+    assert checkpoint.exists()
+    assert not (tmp_path / "run" / "result.json").exists()
