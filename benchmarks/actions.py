@@ -16,19 +16,20 @@ import argparse
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from merlin.data import Dataset
-from merlin.data.relabel import make_spec
-from merlin.figures import save, timing
+from merlin.data.spec import make_spec
+from merlin.evaluation.figures import BLUE, GREY, INK, save
 from merlin.learners import GDQL, Beso, DecisionDiffuser, Learner, Merlin, MerlinPlus
-from merlin.loop import compiled_chunk
+from merlin.training.loop import compiled_chunk
 from throughput import GOAL, OBSERVATION, fetch_push_shaped
 
 EPISODES = 200
@@ -71,7 +72,7 @@ def acting(policy: Any, batch: int) -> Callable[[], None]:
 def contenders() -> dict[str, Callable[[], None]]:
     data, found = fetch_push_shaped(EPISODES), {}
     for name, learner in METHODS.items():
-        spec = make_spec(data, learner.relabel, TOLERANCE)
+        spec = make_spec(data, learner.sampling, TOLERANCE)
         build = jax.jit(lambda key, learner=learner, spec=spec: learner.init(key, spec))
         state = build(jax.random.key(0))
         policy = learner.policy(state)
@@ -157,6 +158,50 @@ def draw(table: dict[str, dict[str, float]]) -> None:
         released = {name: value for name, value in row.items() if "small" not in name}
         timing(axes, released, title=titles[key], baseline="merlin")
     save(figure, PICTURE)
+
+
+def timing(axes: Axes, milliseconds: Mapping[str, float], *, title: str, baseline: str) -> None:
+    """Bars of time per method on a logarithmic scale, each with its ratio to the baseline."""
+    names = list(milliseconds)
+    colours = [BLUE if name == baseline else GREY for name in names]
+    bars = axes.bar(names, list(milliseconds.values()), color=colours, width=0.65)
+    for name, bar in zip(names, bars, strict=True):
+        ratio = milliseconds[name] / milliseconds[baseline]
+        text = _duration(milliseconds[name])
+        text += "" if name == baseline else f"\nx {_three_digits(ratio)}"
+        axes.annotate(
+            text,
+            (bar.get_x() + bar.get_width() / 2, bar.get_height()),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=8,
+            color=INK,
+        )
+    axes.set_yscale("log")
+    # Room for the labels above the highest bar.
+    axes.set_ylim(min(milliseconds.values()) / 3, max(milliseconds.values()) * 12)
+    axes.set_ylabel("milliseconds")
+    axes.set_title(title, fontsize=10)
+    axes.set_xticks(range(len(names)), [name.replace("-", "-\n") for name in names], fontsize=9)
+    axes.grid(axis="y", alpha=0.25)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _duration(milliseconds: float) -> str:
+    return (
+        f"{_three_digits(milliseconds)} ms"
+        if milliseconds < 1000
+        else f"{_three_digits(milliseconds / 1000)} s"
+    )
+
+
+def _three_digits(number: float) -> str:
+    """As people write it: 25.5, 1,470, 172,000."""
+    return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 import merlin
-from merlin.data.relabel import make_spec
-from merlin.evaluation import play
-from merlin.tasks.batch import make_batch
-from merlin.tasks.rollout import rollout
+from merlin.data.spec import make_spec
+from merlin.envs.batch import make_batch
+from merlin.envs.rollout import rollout
+from merlin.evaluation.evaluate import play
 
 TASK, EPISODES, ROUNDS = "PointRooms", 1000, 5
 
@@ -22,7 +22,7 @@ def main() -> None:
     task = merlin.TASKS[TASK]
     data = merlin.collect(task, "random", episodes=200)
     learner = merlin.Merlin()
-    policy = learner.policy(learner.init(jax.random.key(0), make_spec(data, learner.relabel)))
+    policy = learner.policy(learner.init(jax.random.key(0), make_spec(data, learner.sampling)))
     batch = make_batch(task, task.environments)
     still = np.zeros((task.environments, task.action_dim), np.float32)
     play(policy, task, episodes=task.environments)

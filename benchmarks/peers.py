@@ -10,7 +10,7 @@ import json
 import statistics
 import time
 
-from merlin.learners import configure
+from merlin.learners.registry import configure
 from throughput import fetch_push_shaped, training
 
 UPDATES, ROUNDS = 50, 9
@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=PEERS)
     names = ["merlin", *parser.parse_args().methods]
     data = fetch_push_shaped()
-    contenders = {name: training(configure(name), data, UPDATES) for name in names}
+    contenders = {name: training(configure(name).learner, data, UPDATES) for name in names}
     for run in contenders.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in contenders}

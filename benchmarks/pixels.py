@@ -31,14 +31,14 @@ import numpy as np
 
 import merlin
 from merlin.data import Dataset
-from merlin.data.filming import with_images
 from merlin.data.images import Images, Selection
-from merlin.data.relabel import make_spec
+from merlin.data.rendering import with_images
+from merlin.data.spec import make_spec
+from merlin.envs import raster
+from merlin.envs.batch import make_single
+from merlin.envs.point import ROOMS
+from merlin.envs.registry import find
 from merlin.learners import Merlin
-from merlin.tasks import raster
-from merlin.tasks.batch import make_single
-from merlin.tasks.point import ROOMS
-from merlin.tasks.registry import find
 
 BATCH, UPDATES, ROUNDS = 128, 20, 3
 LEARNER = Merlin(hidden=(256,), batch_size=BATCH)
@@ -109,12 +109,12 @@ def speed(path: Path) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
-    from merlin.streaming import streamed_chunk
+    from merlin.training.image_updates import streamed_chunk
 
     data = merlin.load(path)
     rows = data.on_device()
     key = jax.random.key(0)
-    state = LEARNER.init(key, make_spec(data, LEARNER.relabel))
+    state = LEARNER.init(key, make_spec(data, LEARNER.sampling))
     episodes = min(len(data), int(1e9 / (50 * 48 * 48 * 3)))
     some = np.array(data.observations[: 50 * episodes])
     fewer = rows._replace(starts=rows.starts[: episodes + 1])
@@ -123,7 +123,7 @@ def speed(path: Path) -> dict[str, Any]:
     @jax.jit
     def update(state: Any, trajectories: Any, key: Any, step: Any) -> Any:
         sample_key, update_key = jax.random.split(jax.random.fold_in(key, step))
-        batch = LEARNER.relabel.sample(trajectories, sample_key, BATCH)
+        batch = LEARNER.sampling.draw(trajectories, sample_key, BATCH)
         return LEARNER.update(state, batch, update_key)
 
     def on_device(state: Any, trajectories: Any, key: Any, start: int, stop: int) -> Any:

@@ -17,9 +17,9 @@ import numpy as np
 
 from merlin.augment import Rollouts
 from merlin.augment.base import find_phi
+from merlin.collection.collect import collect_cached
 from merlin.data import load
-from merlin.experts.collect import collect_cached
-from merlin.tasks.registry import find
+from merlin.envs.registry import find
 
 DEFAULT = ("PointRooms:random", "Reacher:expert", "FetchReach:random")
 EPISODES = 2000

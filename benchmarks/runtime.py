@@ -26,9 +26,9 @@ import jax
 import numpy as np
 
 import merlin.runtime
-from merlin.export import build
+from merlin.deploy.export import build
 from merlin.learners import Merlin
-from merlin.runs import load_policy, save_policy
+from merlin.training.runs import load_policy, save_policy
 from merlin.types import Moments, Spec
 
 try:
@@ -79,7 +79,7 @@ class Network(torch.nn.Module):
             linear.bias.data = torch.tensor(layer.bias)
             modules += [linear, torch.nn.ReLU()]
         self.body = torch.nn.Sequential(*modules[:-1])
-        half = merlin.runtime.HORIZON_DIM // 2
+        half = weights.constants.horizon_dim // 2
         self.register_buffer("steps", torch.arange(half, dtype=torch.float32) / half)
 
     def forward(

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from merlin.data import Dataset
-from merlin.data.relabel import make_spec
+from merlin.data.spec import make_spec
 from merlin.learners import Learner, Merlin
-from merlin.loop import compiled_chunk
+from merlin.training.loop import compiled_chunk
 
 OBSERVATION, ACTION, GOAL, BATCH = 25, 4, 3, 512
 WIDTHS = (OBSERVATION + GOAL + 32, 256, 256, 256, 2 * ACTION)
@@ -44,7 +44,7 @@ def fetch_push_shaped(episodes: int = EPISODES) -> Dataset:
 
 def training(learner: Learner, data: Dataset, updates: int) -> Callable[[], None]:
     """So many updates of the real loop, sampling included."""
-    state = learner.init(jax.random.key(0), make_spec(data, learner.relabel, tolerance=0.05))
+    state = learner.init(jax.random.key(0), make_spec(data, learner.sampling, tolerance=0.05))
     trajectories, key = data.on_device(), jax.random.key(1)
     chunk = compiled_chunk(learner, together=False)
 

@@ -16,7 +16,7 @@ import numpy as np
 import merlin
 from merlin.augment import Stitch
 from merlin.augment.stitch import Neighbours, Walks, threshold_for, walk
-from merlin.tasks.point import ROOMS
+from merlin.envs.point import ROOMS
 
 STITCHES = 2.5
 

@@ -5,18 +5,23 @@ an episode in a colour of its own and a ring around every switch; below, four th
 models walked back from the last state of an episode.
 """
 
+import itertools
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import merlin
-from merlin import figures
 from merlin.augment import Rollouts, Stitch
-from merlin.tasks.point import ROOMS
+from merlin.envs.point import ROOMS
+from merlin.evaluation import figures
 
 COLUMNS = 4
+PIECES = (figures.BLUE, "#d98324", "#7b4fa3", "#1f8a8a", figures.RED)
+"""Colours of the pieces of a stitched trajectory, in turn."""
 
 
 def main(out: Path) -> None:
@@ -38,13 +43,33 @@ def main(out: Path) -> None:
         chosen = telling[column]
         path = np.asarray(data.observations)[walks.rows[chosen]]
         at = np.flatnonzero(switches[chosen]).tolist()
-        figures.patchwork(stitched, path, at, label=f"stitched, {len(at)} switches")
-        figures.patchwork(rolled, made.dataset.episode(column).observations, [], label="model-made")
+        patchwork(stitched, path, at, label=f"stitched, {len(at)} switches")
+        patchwork(rolled, made.dataset.episode(column).observations, [], label="model-made")
     figure.suptitle(
         "New trajectories from random play in PointRooms: from start (dot) to goal (+); "
         f"rings: switches, {report['stitches']:.1f} per trajectory"
     )
     print(figures.save(figure, out))
+
+
+def patchwork(axes: Axes, path: np.ndarray, switches: Sequence[int], *, label: str = "") -> None:
+    """A trajectory made of pieces of others: a colour for each, a ring where it switches.
+
+    `switches` holds the step before each switch.
+    """
+    edges = [0, *(step + 1 for step in switches), len(path)]
+    for piece, (begin, end) in enumerate(itertools.pairwise(edges)):
+        colour = PIECES[piece % len(PIECES)]
+        axes.plot(*path[begin : end + 1].T, "-", color=colour, linewidth=1.2)
+        axes.plot(*path[begin:end].T, ".", color=colour, markersize=4)
+    for step in switches:
+        middle = (path[step] + path[step + 1]) / 2
+        axes.plot(
+            *middle, "o", color=figures.INK, markersize=11, fillstyle="none", markeredgewidth=1.4
+        )
+    axes.plot(*path[0], "o", color=figures.INK, markersize=5)
+    axes.plot(*path[-1], "+", color=figures.GREEN, markersize=11, markeredgewidth=2.5)
+    axes.set_title(label, fontsize=9)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import merlin
-from merlin import figures
+from merlin.evaluation import figures
 
 
 def main() -> None:

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 import merlin
-from merlin import figures
-from merlin.evaluation import play
-from merlin.learners import Policy
-from merlin.tasks.point import ROOMS
+from merlin.envs.point import ROOMS
+from merlin.evaluation import figures
+from merlin.evaluation.evaluate import play
+from merlin.policies.base import Policy
 
 TASK, UPDATES, EPISODES = "PointRooms", 4000, 1000
 OUT = Path("runs/demo")
@@ -68,7 +68,10 @@ def learning_curve() -> Path:
         (axes[1], "eval/success", "success"),
     ):
         values = [row[key] for row in rows if key in row]
-        figures.learning_curve(ax, steps, values, label=label)
+        ax.plot(steps, values, "o-", color=figures.BLUE, markersize=4)
+        ax.set(xlabel="updates", ylabel=label)
+        ax.grid(alpha=0.25)
+        ax.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylim(0, 32)
     axes[1].set_ylim(0, 1)
     figure.suptitle(f"Merlin on random {TASK} data, 100 episodes per point")

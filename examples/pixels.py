@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from merlin import figures
-from merlin.tasks.batch import LocalBatch
-from merlin.tasks.registry import TASKS
+from merlin.envs.batch import LocalBatch
+from merlin.envs.registry import TASKS
+from merlin.evaluation import figures
 
 STEPS = (0, 2, 5, 10, 20, 40)
 SEED = 3

@@ -19,10 +19,10 @@ from matplotlib.patches import Ellipse
 from scipy.stats import spearmanr
 
 import merlin
-from merlin import figures
-from merlin.evaluation import play
-from merlin.learners.mixture import densest
-from merlin.tasks.point import BOUND, ROOMS, TOLERANCE
+from merlin.envs.point import BOUND, ROOMS, TOLERANCE
+from merlin.evaluation import figures
+from merlin.evaluation.evaluate import play
+from merlin.policies.mixture import densest
 
 POINTS = 51
 GOAL = np.array([-3.0, -3.0], np.float32)
@@ -41,7 +41,7 @@ def main() -> None:
     print(figures.save(corner(rooms), given.out / "plus-corner.png"))
     if given.push is not None:
         run = merlin.load_run(given.push)
-        data = merlin.load(run.config["data"]["path"])
+        data = merlin.load(run.config.data.path)
         print(figures.save(components(run.policy, data), given.out / "plus-components.png"))
 
 

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import merlin
-from merlin.evaluation import evaluate
-from merlin.experts.collect import collect_cached
+from merlin.collection.collect import collect_cached
+from merlin.envs.registry import find
+from merlin.evaluation.evaluate import evaluate
 from merlin.learners import MerlinPlus
 from merlin.learners.plus import MixturePolicy
-from merlin.signals import Interrupted
-from merlin.tasks.registry import find
 
 ROWS = Path(__file__).parent / "plus-ablations.jsonl"
 EARLIER = " †"
@@ -139,7 +138,7 @@ def main() -> None:
             with ROWS.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(json.dumps(row), flush=True)
-    except (KeyboardInterrupt, Interrupted):
+    except KeyboardInterrupt:
         raise SystemExit("stopped; started again, it goes on from here.") from None
 
 

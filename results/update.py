@@ -12,9 +12,9 @@ from pathlib import Path
 
 import ablate_plus
 
-from merlin.report import rows
+from merlin.report import selection
 from merlin.report.content import build
-from merlin.report.markdown import headline, with_headline
+from merlin.report.render import headline, with_headline
 from merlin.report.write import write_report
 
 ROOT = Path(__file__).parents[1]
@@ -32,14 +32,14 @@ METHODS = (
 
 def pages() -> dict[Path, str]:
     """Every page that shows results, as it should be."""
-    known = rows.read([STATE])
+    known = selection.read([STATE])
     block = headline(build(known))
     figures = sorted(path.name for path in FIGURES.glob("*.svg"))
     drawn = "\n\n".join(f"![{Path(name).stem}](images/results/{name})" for name in figures)
     blocks = {
         ROOT / "README.md": block,
         ROOT / "docs" / "results.md": f"{block}\n{drawn}",
-        ROOT / "docs" / "pixels.md": headline(build(rows.read([PIXELS]))),
+        ROOT / "docs" / "pixels.md": headline(build(selection.read([PIXELS]))),
     }
     for method in METHODS:
         own = [row for row in known if row.algo == method and not row.settings]

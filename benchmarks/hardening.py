@@ -1,0 +1,90 @@
+"""What checksums cost: updates per second, time to first action, and loading 2 GB of data.
+
+    python benchmarks/hardening.py --megabytes 2000 --against PATH_TO_OTHER_CHECKOUT/src
+
+Prints the median of each. With --against, the same is measured with another checkout of merlin, in
+turns with this one, and the ratio is printed: 1.03 is 3 % slower.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+MEASURE = """
+import json, sys, time
+from pathlib import Path
+import numpy as np
+work = Path(sys.argv[1])
+began = time.perf_counter()
+import merlin.runtime
+policy = merlin.runtime.load(work / "run")
+policy({"observation": np.zeros(2), "desired_goal": np.zeros(2)})
+first_action = time.perf_counter() - began
+began = time.perf_counter()
+for _ in range(20_000):
+    policy({"observation": np.zeros(2), "desired_goal": np.zeros(2)})
+actions = time.perf_counter() - began
+import merlin
+began = time.perf_counter()
+merlin.load(work / "large")
+loading = time.perf_counter() - began
+data = merlin.load(work / "small")
+how = dict(updates=2000, task="none", out=work / f"run-{time.time_ns()}")
+began = time.perf_counter()
+merlin.train(merlin.Merlin(hidden=(64, 64), batch_size=64), data, **how)
+training = time.perf_counter() - began
+names = ("first_action", "actions", "loading", "training")
+print(json.dumps({name: globals()[name] for name in names}))
+"""
+
+
+def prepare(work: Path, megabytes: int) -> None:
+    """A run, and a dataset of so many megabytes."""
+    import numpy as np
+
+    import merlin
+
+    data = merlin.collect("PointReach", "random", episodes=50)
+    merlin.save(data, work / "small")
+    merlin.train(merlin.Merlin(hidden=(256, 256)), data, updates=10, out=work / "run", task="none")
+    states = max(2, megabytes * 1_000_000 // (4 * 100))
+    episode = merlin.Episode(
+        observations=np.random.default_rng(0).normal(size=(states, 94)).astype(np.float32),
+        actions=np.zeros((states - 1, 4), np.float32),
+        achieved_goals=np.zeros((states, 2), np.float32),
+    )
+    merlin.save(merlin.Dataset.from_episodes([episode]), work / "large")
+
+
+def measure(source: Path, work: Path) -> dict[str, float]:
+    """The seconds of each, in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    command = [sys.executable, "-c", MEASURE, str(work)]
+    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--megabytes", type=int, default=2000)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--against", type=Path)
+    asked = options.parse_args()
+    here = Path(__file__).resolve().parents[1] / "src"
+    sources = [here] if asked.against is None else [here, asked.against]
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(Path(folder), asked.megabytes)
+        found = [[measure(source, Path(folder)) for source in sources] for _ in range(asked.rounds)]
+    for name in found[0][0]:
+        medians = [statistics.median(row[i][name] for row in found) for i in range(len(sources))]
+        ratio = f"  ratio {medians[0] / medians[1]:.3f}" if len(medians) == 2 else ""
+        print(f"{name:>13}: {'  '.join(f'{m:8.3f} s' for m in medians)}{ratio}")
+
+
+if __name__ == "__main__":
+    main()

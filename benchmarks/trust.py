@@ -1,0 +1,109 @@
+"""Is what `merlin trust` says true? Its words and its confidence beside success in an environment.
+
+    python benchmarks/trust.py runs/rooms runs/reach --episodes 20
+
+For every run, whose task must be known and which must have held episodes out: goals spread over the
+data and goals outside its range, the word for each, and how many seeded episodes reach it.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import spearmanr
+
+import merlin
+from merlin.data import load
+from merlin.data.splits import hold_out
+from merlin.envs.registry import find
+from merlin.evaluation.evaluate import play
+from merlin.evaluation.support import spread
+from merlin.policies.base import Policy
+
+
+class Towards(Policy):
+    """A policy that goes to one goal, whatever the environment says."""
+
+    policy: Policy
+    goal: jnp.ndarray
+
+    def act(self, observation, goal, horizon=None, key=None):
+        return self.policy.act(observation, self.goal, horizon, key)
+
+
+def success(policy, task, goal, episodes, tolerance):
+    """The shares of episodes that come near a goal, and that are there at the end."""
+    steered = Towards(policy, jnp.asarray(goal, jnp.float32))
+    played = play(steered, task, episodes=episodes)
+    near = np.linalg.norm(played.achieved_goals - np.asarray(goal), axis=2) <= tolerance
+    return float(near.any(1).mean()), float(near[:, -1].mean())
+
+
+def outside(goals, count, seed=0):
+    """Goals beyond the range of the data, by a fifth to a whole of it, to one side at least."""
+    rng = np.random.default_rng(seed)
+    low, high = goals.min(0), goals.max(0)
+    made = rng.uniform(low, high, (count, len(low)))
+    dims, sides = rng.integers(len(low), size=count), rng.integers(2, size=count)
+    beyond = rng.uniform(0.2, 1.0, count) * (high - low)[dims]
+    edge = np.where(sides == 1, high[dims] + beyond, low[dims] - beyond)
+    made[np.arange(count), dims] = edge
+    return made.astype(np.float32)
+
+
+def measure(folder, episodes, inside_goals, outside_goals):
+    run = merlin.load_run(folder)
+    task = find(run.config.task)
+    data = load(run.config.data.path)
+    _, kept = hold_out(data, run.config.held_out)
+    some = np.random.default_rng(0).permutation(len(kept.achieved_goals))[:5000]
+    inside = spread(kept.achieved_goals[np.sort(some)], inside_goals, np.ones(data.goal_dim))
+    goals = np.concatenate([inside, outside(data.achieved_goals, outside_goals)])
+    found = run.trust(goals)
+    tolerance = task.success_tolerance or task.tolerance
+    rows = []
+    for judged in found.goals:
+        ever, last = success(run.policy, task, judged.goal, episodes, tolerance)
+        kept_fields = ("goal", "word", "confidence", "support", "steps")
+        rows.append(
+            {name: vars(judged)[name] for name in kept_fields} | {"ever": ever, "end": last}
+        )
+    return {"run": Path(folder).name, "useful": found.useful, "rows": rows}
+
+
+def summary(rows):
+    """Success by word, with counts, and the rank correlation of confidence and success."""
+    words = {}
+    for word in ("ready", "try with care", "not supported"):
+        some = [row for row in rows if row["word"] == word]
+        shares = {k: round(float(np.mean([r[k] for r in some] or [0])), 3) for k in ("ever", "end")}
+        words[word] = {"goals": len(some), **(shares if some else {})}
+    columns = [[row[k] for row in rows] for k in ("confidence", "ever")]
+    varies = all(len(set(column)) > 1 for column in columns)
+    ranks = round(float(spearmanr(*columns).statistic), 3) if varies else None
+    words["rank_correlation"] = ranks
+    return words
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--inside", type=int, default=24)
+    parser.add_argument("--outside", type=int, default=12)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    found = [measure(run, given.episodes, given.inside, given.outside) for run in given.runs]
+    for one in found:
+        print(one["run"], json.dumps(summary(one["rows"])))
+        within = one["rows"][: given.inside]
+        print("  goals within the data alone", json.dumps(summary(within)))
+    print("all", json.dumps(summary([row for one in found for row in one["rows"]])))
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

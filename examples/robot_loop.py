@@ -1,0 +1,201 @@
+"""A loop for a robot: a policy at a fixed rate, with limits and a watchdog, on NumPy alone.
+
+    merlin train PointReach --variant random --updates 4000 --out runs/reach
+    python examples/robot_loop.py runs/reach --goal 3 -2
+
+runs the policy on a simulated arm. With `--trust FILE` it starts only towards goals that
+`merlin trust RUN --goals GOALS.csv --json > FILE` called ready. For yours, write a class with the
+four methods of `Robot`, look at `Limits` twice, and call `run`. The robot is told to stop whatever
+happens, errors included.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+import merlin.runtime
+
+
+class Robot(Protocol):
+    """What the loop needs of a robot."""
+
+    def observe(self) -> tuple[np.ndarray, float]:
+        """The latest state, and the time of the clock at which it was measured."""
+
+    def holding(self) -> np.ndarray:
+        """The action that keeps it where it is: its position, or zeros if actions are changes."""
+
+    def send(self, action: np.ndarray) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Seconds since any moment, and how to wait."""
+
+    def now(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class WallClock:
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is never exceeded, whatever the policy says."""
+
+    low: np.ndarray  # of actions
+    high: np.ndarray
+    change: np.ndarray  # most that an action may differ from the one before
+    stale: float  # age in seconds from which on an observation is not acted on
+    lost: float  # age in seconds from which on the robot is stopped
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of the loop ended, and what went on in it."""
+
+    why: str
+    steps: int  # actions sent
+    held: int  # ticks without an action, since the observation was stale
+    late: int  # ticks that were missed, since the one before took too long
+    limited: int  # actions that a limit changed
+
+
+def run(
+    policy: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    robot: Robot,
+    goal: np.ndarray,
+    limits: Limits,
+    *,
+    rate: float,
+    seconds: float,
+    clock: Clock | None = None,
+    reached: Callable[[np.ndarray, np.ndarray], bool] = lambda state, goal: False,
+    may_start: Callable[[np.ndarray, np.ndarray], str | None] = lambda state, goal: None,
+) -> Outcome:
+    """Act `rate` times a second until the goal is reached, the time is over or the robot is lost.
+
+    `may_start` is asked once, before anything moves; what it returns is why not to start.
+    """
+    if not (0 < rate < math.inf and 0 < limits.stale <= limits.lost):
+        raise merlin.MerlinError("robot loop: the rate and the ages must be above 0; correct them.")
+    watch = WallClock() if clock is None else clock
+    steps = held = late = limited = 0
+    why = "the time is over"
+    begin = watch.now()
+    tick = 0
+    try:
+        before = robot.holding()
+        while tick < round(seconds * rate):
+            state, measured = robot.observe()
+            age = watch.now() - measured
+            if age > limits.lost:
+                why = f"the last observation is {age:.2f} s old"
+                break
+            if tick == 0 and (reason := may_start(state, goal)):
+                why = reason
+                break
+            if reached(state, goal):
+                why = "the goal is reached"
+                break
+            if age > limits.stale:
+                held += 1
+            else:
+                wanted = policy(state, goal)
+                action = within(wanted, before, limits)
+                limited += not np.array_equal(action, wanted)
+                robot.send(action)
+                before = action
+                steps += 1
+            # Ticks keep to the clock: one that took too long costs those that it covers.
+            now = int((watch.now() - begin) * rate)
+            late += max(now - tick, 0)
+            tick = max(now, tick) + 1
+            watch.sleep(max(begin + tick / rate - watch.now(), 0.0))
+    finally:
+        robot.stop()
+    return Outcome(why, steps, held, late, limited)
+
+
+def within(action: np.ndarray, before: np.ndarray, limits: Limits) -> np.ndarray:
+    """The nearest action that keeps to the limits; the way there is no longer than `change`."""
+    bounded = np.clip(action, limits.low, limits.high)
+    return np.clip(bounded, before - limits.change, before + limits.change)
+
+
+def trusted(path: str) -> Callable[[np.ndarray, np.ndarray], str | None]:
+    """For `may_start`: only goals near one that `merlin trust RUN --json` called ready."""
+    told = json.loads(Path(path).read_text().splitlines()[-1])
+    goals, scale = np.array([row["goal"] for row in told["goals"]]), np.array(told["scale"])
+
+    def may_start(state: np.ndarray, goal: np.ndarray) -> str | None:
+        apart = np.linalg.norm((goals - goal) / scale, axis=1)
+        if apart.min() > told["radius"]:
+            return "no goal near this one was judged; ask with `merlin trust --goals`"
+        word = told["goals"][int(apart.argmin())]["word"]
+        return None if word == "ready" else f"the goal is not ready: {word}"
+
+    return may_start
+
+
+class SimulatedArm:
+    """Moves by its action at every step, within a box; measures at once."""
+
+    def __init__(self, clock: Clock, state: np.ndarray):
+        self.clock, self.state, self.stopped = clock, np.array(state, np.float32), False
+
+    def observe(self) -> tuple[np.ndarray, float]:
+        return self.state.copy(), self.clock.now()
+
+    def holding(self) -> np.ndarray:
+        return np.zeros_like(self.state)
+
+    def send(self, action: np.ndarray) -> None:
+        self.state = np.clip(self.state + action, -5.0, 5.0).astype(np.float32)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", help="run folder or policy file of PointReach")
+    parser.add_argument("--goal", type=float, nargs=2, default=[3.0, -2.0])
+    parser.add_argument("--trust", help="what `merlin trust RUN --goals FILE --json` printed")
+    parser.add_argument("--rate", type=float, default=20.0)
+    given = parser.parse_args()
+    policy: Any = merlin.runtime.load(given.run)
+    clock = WallClock()
+    arm = SimulatedArm(clock, np.zeros(2))
+    limits = Limits(
+        low=np.full(2, -1.0),
+        high=np.full(2, 1.0),
+        change=np.full(2, 0.5),
+        stale=2 / given.rate,
+        lost=1.0,
+    )
+    goal = np.array(given.goal, np.float32)
+    near = lambda state, goal: bool(np.linalg.norm(state - goal) < 1.0)  # noqa: E731
+    how: dict[str, Any] = {"rate": given.rate, "seconds": 10.0, "clock": clock, "reached": near}
+    if given.trust:
+        how["may_start"] = trusted(given.trust)
+    outcome = run(policy, arm, goal, limits, **how)
+    print(f"{outcome.why} at {arm.state.round(2)}: {outcome}")
+
+
+if __name__ == "__main__":
+    main()
