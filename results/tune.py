@@ -2,8 +2,8 @@
 
     python results/tune.py --tasks SawyerDoor FetchPush --variants random
 
-Trains Merlin once per ratio and plays every horizon on 100 seeded episodes that no final score
-uses. Every score is a line of results/tuning.jsonl; scores that are there are not measured again.
+Trains Merlin once per ratio and plays every horizon on 200 seeded episodes (1,000 on the Point
+tasks) that no final score uses. Every score is a line of results/tuning.jsonl; scores that are there are not measured again.
 The pair that is printed for a dataset is what belongs into the registry of tasks.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import merlin
+from merlin.bench.grids import default_episodes, default_final_episodes, default_updates
 from merlin.collection.collect import collect_cached
 from merlin.envs.registry import TASKS, VARIANTS, Task
 from merlin.evaluation.evaluate import evaluate
@@ -20,7 +21,8 @@ from merlin.evaluation.evaluate import evaluate
 ROWS = Path(__file__).parent / "tuning.jsonl"
 RATIOS = (0.0, 0.2, 0.5, 1.0)
 HORIZONS = (1, 2, 3, 5, 8, 10, 20, 50)
-EPISODES, SEED = 100, 5_000_000
+SEED = 5_000_000
+MOST_UPDATES = 20_000
 MARGIN = 0.3
 """A pair must beat the paper's by this much in return, or the paper's is kept."""
 
@@ -47,8 +49,10 @@ def best(rows: list[dict[str, Any]], task: Task, variant: str) -> tuple[float, i
     return pair if scores[pair] > scores.get(paper, -1.0) + MARGIN else None
 
 
-def measure(task: Task, variant: str, updates: int, episodes: int, ratios: list[float]) -> None:
+def measure(task: Task, variant: str, ratios: list[float]) -> None:
     """Append the scores that are missing."""
+    updates = min(default_updates(task, pixels=False), MOST_UPDATES)
+    episodes, played = default_episodes(task) or task.episodes, default_final_episodes(task)
     known = {(r["task"], r["variant"], r["hindsight_ratio"]) for r in read()}
     path = collect_cached(task, variant, episodes=episodes)
     data = merlin.load(path)
@@ -59,7 +63,7 @@ def measure(task: Task, variant: str, updates: int, episodes: int, ratios: list[
         run = merlin.train(learner, data, task="none", held_out=0.0, updates=updates)
         lines = []
         for horizon in HORIZONS:
-            score = evaluate(run.policy, task, episodes=EPISODES, seed=SEED, horizon=horizon)
+            score = evaluate(run.policy, task, episodes=played, seed=SEED, horizon=horizon)
             row = {
                 "task": task.name,
                 "variant": variant,
@@ -70,7 +74,7 @@ def measure(task: Task, variant: str, updates: int, episodes: int, ratios: list[
                 "updates": updates,
                 "data_episodes": episodes,
                 "fingerprint": data.fingerprint(),
-                "episodes": EPISODES,
+                "episodes": played,
                 "version": merlin.__version__,
             }
             lines.append(json.dumps(row) + "\n")
@@ -87,10 +91,6 @@ if __name__ == "__main__":
     asked = parser.parse_args()
     for name in asked.tasks:
         task = TASKS[name]
-        hard = task.episodes > 2000
         for variant in asked.variants:
-            episodes, updates = (10_000, 20_000) if hard else (2_000, 5_000)
-            if name == "SawyerDoor":
-                updates = 20_000
-            measure(task, variant, updates, episodes, asked.ratios)
+            measure(task, variant, asked.ratios)
             print(name, variant, "->", best(read(), task, variant) or "the paper's values")
