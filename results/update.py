@@ -55,13 +55,14 @@ def ablations() -> str:
         return ""
     played = ", ".join(f"{one.task} {one.variant} {one.played:,}" for one in ablate_plus.DATA)
     return (
-        "**One setting changed at a time**, seed 0, return / success. 5,000 updates on 2,000 "
-        "episodes, on FetchPush 10,000 on 10,000; seeded episodes played: "
-        f"{played}. `candidates=0` has no judge; `candidates=2` has the two that hurry and none "
-        f"that is drawn. Those with{ablate_plus.EARLIER} are of the third round's setting (see "
-        "above; commit d697b1c), and not comparable with the others but for `candidates=0`, which "
-        "is the mixture alone. The rows are in results/plus-ablations.jsonl; `python "
-        "results/ablate_plus.py --runs runs/ablations` makes those that are not in the file.\n\n"
+        "**Ablation: one setting changed at a time**, seed 0, return / success. 5,000 updates on "
+        "2,000 episodes (FetchPush: 10,000 updates on 10,000 episodes). Seeded evaluation "
+        f"episodes: {played}. `candidates=0` removes the judge; `candidates=2` keeps the two "
+        "proposals for a horizon of one step and samples none. Scores marked"
+        f"{ablate_plus.EARLIER} belong to an earlier setting ([round 3](notes/merlin-plus.md), "
+        "commit d697b1c). They are comparable with the others only for `candidates=0`, the "
+        "mixture alone. The rows are in results/plus-ablations.jsonl; `python "
+        "results/ablate_plus.py --runs runs/ablations` computes those that are missing.\n\n"
         f"{ablate_plus.table()}\n"
     )
 

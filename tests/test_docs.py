@@ -36,7 +36,7 @@ def test_commands_in_the_readme_exist():
 
 
 def test_links_and_pictures_are_there():
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         targets = re.findall(r"\]\(([^)#]+)\)", page.read_text())
         for target in (t for t in targets if not t.startswith("http")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
