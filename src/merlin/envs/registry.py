@@ -214,7 +214,10 @@ _ALL = (
         goal_dim=2,
         goal_slice=(8, 10),
         tolerance=0.05,
-        tuned={"expert": Tuned(0.2, 5), "random": Tuned(1.0, 5, own=(1.0, 3))},
+        tuned={
+            "expert": Tuned(0.2, 5, own=(1.0, 3)),
+            "random": Tuned(1.0, 5, own=(1.0, 3)),
+        },
         entry_point="merlin.envs.robotics:GoalReacher",
     ),
     Task(
@@ -224,7 +227,7 @@ _ALL = (
         goal_dim=3,
         goal_slice=(0, 3),
         tolerance=0.06,
-        tuned={"expert": Tuned(0.2, 1, 1.0), "random": Tuned(1.0, 1)},
+        tuned={"expert": Tuned(0.2, 1, 1.0, own=(1.0, 1)), "random": Tuned(1.0, 1)},
         image_size=84,
         size_arguments=("width", "height"),
         entry_point="merlin.envs.sawyer:SawyerReachEnv",

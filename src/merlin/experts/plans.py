@@ -115,9 +115,7 @@ PLANS: dict[str, Plan] = {
     # pull towards the middle of every joint's range.
     "HandReach": _demonstrated(
         "hand_reach",
-        cycles=260,
-        updates=100,
-        alone_from=200,
+        cycles=320,
         tolerance=0.01,
         demonstrations=1000,
         demonstration_noise=(0.02, 0.0),
