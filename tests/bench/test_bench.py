@@ -327,6 +327,30 @@ def test_dry_run_says_what_would_run_and_for_how_long(call):
     assert longer["seconds"] > 1.5 * found["seconds"]
 
 
+def test_a_plan_says_what_is_there_and_what_is_missing(call, tmp_path):
+    words = ("bench", "paper", "--tasks", "PointReach", "--methods", "merlin", "dd")
+    cells = make_grid("paper", Choice(tasks=("PointReach",), methods=("merlin", "dd")))
+    results = ResultsFolder(tmp_path)
+    results.plan("paper", cells, "merlin bench paper")
+    done = next(cell for cell in cells if (cell.variant, cell.algo) == ("random", "merlin"))
+    results.add(done, make_row(done, timing={"update_ms": 5.0}))
+    text = call(*words, "--plan", "--out", tmp_path).out
+    random = next(line for line in text.splitlines() if "PointReach random" in line)
+    assert "1 of 4" in random
+    assert "merlin 2 (" in random
+    assert "8 cells, 7 to run, about" in text
+    found = json.loads(call(*words, "--plan", "--out", tmp_path, "--json").out)
+    shares = {(s["variant"], s["method"]): (s["done"], s["missing"]) for s in found["shares"]}
+    assert shares == {
+        ("expert", "merlin"): (0, 3),
+        ("expert", "dd (small)"): (0, 1),
+        ("random", "merlin"): (1, 2),
+        ("random", "dd (small)"): (0, 1),
+    }
+    assert found["seconds"] > 0
+    assert not list((tmp_path / "cells").glob("*/run"))
+
+
 @pytest.mark.parametrize(
     ("words", "fragment"),
     [
