@@ -272,6 +272,21 @@ def test_the_command_of_a_cell_trains_its_policy(call, tmp_path):
     assert [look["step"] for look in row.curve] == [10, 20]
 
 
+@pytest.mark.more
+def test_cells_learn_from_the_same_trajectories_as_alone(tmp_path):
+    """What one cell stitches the other finds there; alone, each has the same row."""
+    quick = (*SMALL, ("encoder_epochs", "1"), ("threshold", "auto"))
+    cells = [replace(TINY, algo=name, settings=quick) for name in ("merlin-ts", "gcsl-ts")]
+    together = run_bench("two", cells, tmp_path / "both", command="merlin bench two")
+    assert len(list((tmp_path / "both" / "cells" / "shared").iterdir())) == 1
+    for cell in cells:
+        alone = run_bench("one", [cell], tmp_path / cell.algo, command="merlin bench one")
+        one, other = together.rows[cell.name], alone.rows[cell.name]
+        assert content([one]) == content([other])
+        assert one.done
+        assert one.augmentation["trajectories"] > 0
+
+
 def test_grids_keep_what_they_share_in_a_folder_without_cells(tmp_path):
     """As results are committed: rows alone."""
     run_bench("two", [TINY, replace(TINY, grid="stitching")], tmp_path, command="merlin bench two")

@@ -32,6 +32,8 @@ from merlin.training.runs import read_metrics
 from merlin.training.train import train
 from merlin.types import Spec
 
+SHARED = "shared"
+"""The folder beside the cells for what several of them train on."""
 ACTION_BATCHES = (1, 100)
 TIMED_SECONDS = 2.0
 
@@ -125,6 +127,7 @@ def _score(
         updates=cell.updates,
         seeds=[cell.seed],
         out=folder / "run",
+        shared=folder.parent / SHARED,
         resume=True,
         eval_every=cell.eval_every,
         eval_episodes=cell.eval_episodes,

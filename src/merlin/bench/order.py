@@ -59,7 +59,7 @@ class Share:
 
 def shares(cells: Sequence[Cell], missing: Collection[str], seconds: Seconds) -> list[Share]:
     """What is there and what is missing, by dataset and method, in the order of the cells."""
-    groups: dict[tuple, dict[str, Cell]] = {}
+    groups: dict[tuple[str, str, bool, str], dict[str, Cell]] = {}
     for cell in cells:
         column = f"{cell.algo} ({cell.preset})" if cell.preset else cell.algo
         groups.setdefault((*dataset_of(cell), column), {})[cell.name] = cell
