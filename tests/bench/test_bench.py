@@ -21,6 +21,7 @@ from merlin.bench.rows import read_rows
 from merlin.bench.runner import run_bench
 from merlin.errors import MerlinError
 from merlin.io.files import write_json
+from merlin.learners.registry import field_names
 from merlin.parallel.workers import Pool
 from merlin.report import selection
 
@@ -61,6 +62,7 @@ def test_rows_tell_all_that_a_report_needs(tmp_path):
     assert time_row.final is None
     assert time_row.timing["update_ms"] > 0
     assert time_row.timing["action_us"].keys() == {"1", "100"}
+    assert 0 < time_row.timing["before_s"] < 5
     # A failure is recorded and stops nobody.
     assert (broken.status, broken.error) == (
         "failed",
@@ -313,6 +315,28 @@ def test_a_cell_from_images(tmp_path, latents):
     (found,) = selection.read([tmp_path])
     assert found.method == ("merlin (latents, hidden=16)" if latents else "merlin (hidden=16)")
     assert (results.place(cell) / "run" / "seed-0" / "encoder.safetensors").exists() == latents
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("algo", ["merlin", "merlin-np", "merlin-p", "beso"])
+@pytest.mark.parametrize("pixels", [False, True])
+def test_the_time_of_every_kind_of_method(tmp_path, algo, pixels):
+    """Merlin sees images itself; the others are given what is made before the first update."""
+    quick = {"hidden": "16", "batch_size": "8", "encoder_max_updates": "2", "threshold": "auto"}
+    quick |= {"model_epochs": "1", "dynamics_width": "8", "margin": "1e9"}
+    if pixels and algo in ("merlin-p", "beso"):
+        quick |= {"latent_updates": "2"}
+    known = field_names(algo) | {"latent_updates"}
+    settings = tuple((name, value) for name, value in quick.items() if name in known)
+    preset = "small" if algo == "beso" else None
+    cell = replace(TINY, algo=algo, preset=preset, settings=settings, timed=True, updates=2)
+    cell = replace(cell, pixels=pixels)
+    results = run_bench("one", [cell], tmp_path, command="merlin bench one", workers=1)
+    row = results.rows[cell.name]
+    assert row.error is None
+    assert min(row.timing["update_ms"], *row.timing["action_us"].values()) > 0
+    made = row.timing["before_s"]
+    assert made < 0.5 if algo == "merlin" or (algo, pixels) == ("beso", False) else made > 0.5
 
 
 def test_an_encoder_has_half_of_the_updates():

@@ -135,8 +135,18 @@ def test_a_grid_from_images():
     assert "pixels" not in TINY.describe()
     with pytest.raises(MerlinError, match="pixels: FetchPush has no images"):
         make_grid("paper", Choice(pixels=True, tasks=("FetchPush",)))
-    with pytest.raises(MerlinError, match="pixels: the grid timing has none"):
-        make_grid("timing", Choice(pixels=True))
+    with pytest.raises(MerlinError, match="pixels: the grid ogbench has none"):
+        make_grid("ogbench", Choice(pixels=True))
+
+
+def test_times_are_measured_of_states_and_images_small_and_large():
+    for pixels, task in ((False, "FetchReach"), (True, "SawyerReach")):
+        cells = make_grid("timing", Choice(pixels=pixels))
+        assert {(cell.task, cell.pixels, cell.timed) for cell in cells} == {(task, pixels, True)}
+        assert [c.preset for c in cells if c.algo == "dd"] == ["small", None]
+        assert {"merlin-p", "merlin-np", "gcsl", "g-dql", "beso"} <= {c.algo for c in cells}
+    small = make_grid("timing", Choice(preset="small"))
+    assert [c.preset for c in small if c.algo == "dd"] == ["small"]
 
 
 def test_the_ablations_are_those_of_the_paper():

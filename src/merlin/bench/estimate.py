@@ -40,8 +40,6 @@ class Speeds:
 
     def seconds(self, cell: Cell) -> float | None:
         """Of one cell."""
-        if cell.timed:
-            return 4 * START_SECONDS
         task = find(cell.task)
         # What an image's encoder takes for an action is little beside drawing the image.
         action = self._nearest("action_ms", task).get(_speed_name(cell.algo, cell.preset))
@@ -49,6 +47,9 @@ class Speeds:
         augmenting = self._augmenting(cell)
         if action is None or update is None or augmenting is None:
             return None
+        if cell.timed:
+            rounds = 4 * (cell.updates * update + 100 * action) / 1000.0
+            return 4 * START_SECONDS + augmenting + rounds
         looks = -(-cell.updates // cell.eval_every)
         episodes = looks * cell.eval_episodes
         episodes += (1 + len(cell.horizons)) * cell.final_episodes

@@ -263,16 +263,19 @@ def _horizon(choice: Choice) -> Iterator[Cell]:
 
 
 def _timing(choice: Choice) -> Iterator[Cell]:
-    return _cells(
-        "timing",
-        choice,
-        tasks=("FetchReach",),
-        variants=("random",),
-        methods=_main_methods(),
-        seeds=1,
-        updates=100,
-        timed=True,
-    )
+    """The diffusion methods are there twice: small, and at the sizes of their releases."""
+    how: dict[str, Any] = {
+        "tasks": ("SawyerReach",) if choice.pixels else ("FetchReach",),
+        "variants": ("random",),
+        "seeds": 1,
+        "timed": True,
+    }
+    yield from _cells("timing", choice, methods=_main_methods(), updates=100, **how)
+    asked = choice.methods or _main_methods()
+    large = tuple(name for name in asked if name in DIFFUSION)
+    if choice.preset is None and large:
+        released = dataclasses.replace(choice, methods=large, preset=DEFAULT)
+        yield from _cells("timing", released, methods=large, updates=2, **how)
 
 
 def _ogbench(choice: Choice) -> Iterator[Cell]:
@@ -319,7 +322,7 @@ GRIDS: dict[str, Callable[[Choice], Iterator[Cell]]] = {
     "ogbench": _ogbench,
     "smoke": _smoke,
 }
-STATES_ONLY = ("timing", "ogbench", "smoke")
+STATES_ONLY = ("ogbench", "smoke")
 
 
 def make_grid(name: str, choice: Choice) -> list[Cell]:
