@@ -62,7 +62,7 @@ def test_rows_tell_all_that_a_report_needs(tmp_path):
     assert time_row.final is None
     assert time_row.timing["update_ms"] > 0
     assert time_row.timing["action_us"].keys() == {"1", "100"}
-    assert 0 < time_row.timing["before_s"] < 5
+    assert time_row.timing["before_s"] > 0
     # A failure is recorded and stops nobody.
     assert (broken.status, broken.error) == (
         "failed",
@@ -318,8 +318,11 @@ def test_a_cell_from_images(tmp_path, latents):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("algo", ["merlin", "merlin-np", "merlin-p", "beso"])
-@pytest.mark.parametrize("pixels", [False, True])
+@pytest.mark.parametrize(
+    ("algo", "pixels"),
+    [("merlin-np", False), ("merlin", True), ("merlin-np", True), ("merlin-p", True)]
+    + [("beso", True)],
+)
 def test_the_time_of_every_kind_of_method(tmp_path, algo, pixels):
     """Merlin sees images itself; the others are given what is made before the first update."""
     quick = {"hidden": "16", "batch_size": "8", "encoder_max_updates": "2", "threshold": "auto"}
@@ -335,8 +338,8 @@ def test_the_time_of_every_kind_of_method(tmp_path, algo, pixels):
     row = results.rows[cell.name]
     assert row.error is None
     assert min(row.timing["update_ms"], *row.timing["action_us"].values()) > 0
-    made = row.timing["before_s"]
-    assert made < 0.5 if algo == "merlin" or (algo, pixels) == ("beso", False) else made > 0.5
+    # No machine trains an encoder or a model in less, with its compilation.
+    assert row.timing["before_s"] > (0.0 if algo == "merlin" else 0.3)
 
 
 def test_an_encoder_has_half_of_the_updates():
