@@ -32,7 +32,7 @@ SLOW_SECONDS = 2.0
 
 def measure(task_name: str, learner_name: str, preset: str | None) -> dict[str, float]:
     """Milliseconds per update and per action."""
-    from merlin.bench.cells import acting, updating
+    from merlin.bench.timing import acting, fresh_policy, updating
     from merlin.collection.collect import collect_cached
     from merlin.data import load
     from merlin.data.spec import make_spec
@@ -43,10 +43,12 @@ def measure(task_name: str, learner_name: str, preset: str | None) -> dict[str, 
     data = load(collect_cached(task, "random", episodes=DATA[task_name]))
     learner = configure(learner_name, {}, task.tuned["random"].values(), preset).learner
     spec = make_spec(data, learner.sampling, task.tolerance)
-    update = fastest(updating(learner, data, spec))
+    spec = learner.survey(data, spec)
+    policy = fresh_policy(learner, spec)
+    update = fastest(updating(learner, spec, data.on_device()))
 
     def acts(batch: int) -> float:
-        act = acting(learner, data, spec, batch)
+        act = acting(policy, data, batch)
         return fastest(lambda times: [act() for _ in range(times)]) / batch
 
     alone = acts(1)

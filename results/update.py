@@ -3,18 +3,23 @@
     python results/update.py
 
 Writes the reports of results/state and results/pixels, and the parts of README.md, docs/results.md,
-docs/pixels.md and the pages of methods that are between markers. Nothing there is written by hand,
-and a test fails when a page is out of date.
+docs/claims.md, docs/pixels.md and the pages of methods that are between markers. Nothing there is
+written by hand, and a test fails when a page is out of date.
 """
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import ablate_plus
 
+from merlin.bench.rows import Row, read_rows
 from merlin.report import selection
+from merlin.report.claims import as_tables, findings, totals
 from merlin.report.content import build
-from merlin.report.render import headline, with_headline
+from merlin.report.coverage import as_table, coverage
+from merlin.report.render import headline, markdown_table, with_headline
+from merlin.report.summary import summary
 from merlin.report.write import write_report
 
 ROOT = Path(__file__).parents[1]
@@ -30,23 +35,67 @@ METHODS = (
 """Those whose page shows what they scored; it has the method's name."""
 
 
+NOTHING = "Nothing was measured yet."
+FIGURE = "aggregates-states-final"
+"""The one that the README shows."""
+
+
+def rows_of(*folders: Path) -> list[Row]:
+    """The rows of those folders that have any."""
+    found = [folder for folder in folders if read_rows(folder / "rows.jsonl")]
+    return selection.read(found) if found else []
+
+
 def pages() -> dict[Path, str]:
     """Every page that shows results, as it should be."""
-    known = selection.read([STATE])
-    block = headline(build(known))
-    figures = sorted(path.name for path in FIGURES.glob("*.svg"))
-    drawn = "\n\n".join(f"![{Path(name).stem}](images/results/{name})" for name in figures)
+    states, images = rows_of(STATE), rows_of(PIXELS)
     blocks = {
-        ROOT / "README.md": block,
-        ROOT / "docs" / "results.md": f"{block}\n{drawn}",
-        ROOT / "docs" / "pixels.md": headline(build(selection.read([PIXELS]))),
+        ROOT / "README.md": short(states),
+        ROOT / "docs" / "results.md": full(states, states + images),
+        ROOT / "docs" / "claims.md": decided(states + images),
+        ROOT / "docs" / "pixels.md": headline(build(images)) if images else NOTHING,
     }
     for method in METHODS:
-        own = [row for row in known if row.algo == method and not row.settings]
+        own = [row for row in states if row.algo == method and not row.settings]
         shown = " and ".join(sorted({f"`{row.method}`" for row in own}))
-        blocks[ROOT / "docs" / f"{method}.md"] = f"Of {shown}.\n\n{headline(build(own))}"
+        text = f"Of {shown}.\n\n{headline(build(own))}" if own else NOTHING
+        blocks[ROOT / "docs" / f"{method}.md"] = text
     blocks[ROOT / "docs" / "merlin-plus.md"] += f"\n{ablations()}"
     return {path: with_headline(path.read_text(), text) for path, text in blocks.items()}
+
+
+def short(states: Sequence[Row]) -> str:
+    """One table and one figure."""
+    if not any(row.grid == "paper" for row in states):
+        return NOTHING
+    report = build(states)
+    block = (
+        "Averages over the tasks that all methods have, of the policy after the last update. The "
+        "return is discounted by 0.98 and at most 31.79; rank 1 is the highest return. A dash: the "
+        "method has fewer than half of the tasks on the same data and after as many updates. "
+        f"Updates: {report.updates.partition('; a cell')[0]}.\n\n"
+        f"{markdown_table(summary(states))}"
+    )
+    figure = next((figure for figure in report.figures if figure.name == FIGURE), None)
+    if figure is None:
+        return block
+    return f"{block}\n![{figure.title}](docs/images/results/{FIGURE}.svg)\n\n{figure.caption}"
+
+
+def full(states: Sequence[Row], everything: Sequence[Row]) -> str:
+    """What there is, all tables and all figures."""
+    if not states:
+        return NOTHING
+    figures = sorted(path.name for path in FIGURES.glob("*.svg"))
+    drawn = "\n\n".join(f"![{Path(name).stem}](images/results/{name})" for name in figures)
+    counted = markdown_table(as_table(coverage(everything)))
+    return f"{counted}\n{headline(build(states))}\n{drawn}"
+
+
+def decided(everything: Sequence[Row]) -> str:
+    """Every claim of the paper with what the rows say of it."""
+    found = findings(everything)
+    return "\n".join([totals(found), "", *map(markdown_table, as_tables(found))])
 
 
 def ablations() -> str:
@@ -68,10 +117,13 @@ def ablations() -> str:
 
 
 def main() -> None:
-    for folder in (STATE, PIXELS):
-        write_report([folder], folder)
     shutil.rmtree(FIGURES, ignore_errors=True)
-    shutil.copytree(STATE / "figures", FIGURES)
+    for folder in (STATE, PIXELS):
+        shutil.rmtree(folder / "figures", ignore_errors=True)
+        if rows_of(folder):
+            write_report([folder], folder)
+    if (STATE / "figures").exists():
+        shutil.copytree(STATE / "figures", FIGURES)
     for path, text in pages().items():
         path.write_text(text)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import merlin
+from helpers import bench_rows
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,16 +54,36 @@ def test_the_table_of_experts_is_that_of_their_cards():
         assert f"| {task.name} | {card['success']:.2f} | {card['return']:.2f} |" in page
 
 
-def test_pages_show_the_committed_results(monkeypatch):
-    """README and docs are what `python results/update.py` makes of the rows."""
+@pytest.fixture
+def update(monkeypatch):
+    """`results/update.py` as a module."""
     monkeypatch.syspath_prepend(ROOT / "results")
     place = importlib.util.spec_from_file_location("update", ROOT / "results" / "update.py")
-    update = importlib.util.module_from_spec(place)
-    place.loader.exec_module(update)
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    return module
+
+
+def test_pages_show_the_committed_results(update):
+    """README and docs are what `python results/update.py` makes of the rows."""
     for path, text in update.pages().items():
         assert path.read_text() == text, f"{path.name}: run `python results/update.py`"
     for figure in (update.STATE / "figures").glob("*.svg"):
         assert (update.FIGURES / figure.name).read_bytes() == figure.read_bytes()
+
+
+def test_pages_are_made_of_few_rows_as_well(update, tmp_path, monkeypatch):
+    for name in ("STATE", "PIXELS", "FIGURES"):
+        monkeypatch.setattr(update, name, tmp_path / name)
+    pages = update.pages()
+    for name in ("README.md", "docs/results.md", "docs/pixels.md", "docs/merlin.md"):
+        assert f"<!-- results -->\n\n{update.NOTHING}" in pages[ROOT / name]
+    assert "undecided: 0 of 20 cells" in pages[ROOT / "docs/claims.md"]
+    bench_rows.write(tmp_path / "STATE", [bench_rows.row("Reacher", "expert", "merlin")])
+    pages = update.pages()
+    assert "| merlin |" in pages[ROOT / "README.md"]
+    assert "| Return and success from states | 1 | 200 | 0 |" in pages[ROOT / "docs/results.md"]
+    assert update.NOTHING in pages[ROOT / "docs/gcsl.md"]
 
 
 def test_every_committed_row_can_be_traced():

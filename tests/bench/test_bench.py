@@ -21,6 +21,7 @@ from merlin.bench.rows import read_rows
 from merlin.bench.runner import run_bench
 from merlin.errors import MerlinError
 from merlin.io.files import write_json
+from merlin.learners.registry import field_names
 from merlin.parallel.workers import Pool
 from merlin.report import selection
 
@@ -61,6 +62,7 @@ def test_rows_tell_all_that_a_report_needs(tmp_path):
     assert time_row.final is None
     assert time_row.timing["update_ms"] > 0
     assert time_row.timing["action_us"].keys() == {"1", "100"}
+    assert time_row.timing["before_s"] > 0
     # A failure is recorded and stops nobody.
     assert (broken.status, broken.error) == (
         "failed",
@@ -272,6 +274,21 @@ def test_the_command_of_a_cell_trains_its_policy(call, tmp_path):
     assert [look["step"] for look in row.curve] == [10, 20]
 
 
+@pytest.mark.more
+def test_cells_learn_from_the_same_trajectories_as_alone(tmp_path):
+    """What one cell stitches the other finds there; alone, each has the same row."""
+    quick = (*SMALL, ("encoder_epochs", "1"), ("threshold", "auto"))
+    cells = [replace(TINY, algo=name, settings=quick) for name in ("merlin-ts", "gcsl-ts")]
+    together = run_bench("two", cells, tmp_path / "both", command="merlin bench two")
+    assert len(list((tmp_path / "both" / "cells" / "shared").iterdir())) == 1
+    for cell in cells:
+        alone = run_bench("one", [cell], tmp_path / cell.algo, command="merlin bench one")
+        one, other = together.rows[cell.name], alone.rows[cell.name]
+        assert content([one]) == content([other])
+        assert one.done
+        assert one.augmentation["trajectories"] > 0
+
+
 def test_grids_keep_what_they_share_in_a_folder_without_cells(tmp_path):
     """As results are committed: rows alone."""
     run_bench("two", [TINY, replace(TINY, grid="stitching")], tmp_path, command="merlin bench two")
@@ -300,6 +317,29 @@ def test_a_cell_from_images(tmp_path, latents):
     assert (results.place(cell) / "run" / "seed-0" / "encoder.safetensors").exists() == latents
 
 
+@pytest.mark.more
+@pytest.mark.parametrize("pixels", [False, True], ids=["states", "images"])
+@pytest.mark.parametrize("algo", ["merlin", "merlin-np", "merlin-p", "beso"])
+def test_the_time_of_every_kind_of_method(tmp_path, algo, pixels):
+    """Merlin sees images itself; the others are given what is made before the first update."""
+    quick = {"hidden": "16", "batch_size": "8", "encoder_max_updates": "2", "threshold": "auto"}
+    quick |= {"model_epochs": "1", "dynamics_width": "8", "margin": "1e9"}
+    if pixels and algo in ("merlin-p", "beso"):
+        quick |= {"latent_updates": "2"}
+    known = field_names(algo) | {"latent_updates"}
+    settings = tuple((name, value) for name, value in quick.items() if name in known)
+    preset = "small" if algo == "beso" else None
+    cell = replace(TINY, algo=algo, preset=preset, settings=settings, timed=True, updates=2)
+    cell = replace(cell, pixels=pixels)
+    results = run_bench("one", [cell], tmp_path, command="merlin bench one", workers=1)
+    row = results.rows[cell.name]
+    assert row.error is None
+    assert min(row.timing["update_ms"], *row.timing["action_us"].values()) > 0
+    # No machine trains an encoder or a model in less, with its compilation.
+    makes = algo in ("merlin-np", "merlin-p") or (pixels and algo == "beso")
+    assert row.timing["before_s"] > (0.3 if makes else 0.0)
+
+
 def test_an_encoder_has_half_of_the_updates():
     choice = Choice(tasks=("PointReach",), methods=("merlin",), seeds=1, pixels=True, latents=True)
     (cell, _) = make_grid("paper", choice)
@@ -325,6 +365,30 @@ def test_dry_run_says_what_would_run_and_for_how_long(call):
     assert (len(found["cells"]), found["missing"]) == (8, 8)
     longer = json.loads(call(*words, "--seeds", 4, "--dry-run", "--json").out)
     assert longer["seconds"] > 1.5 * found["seconds"]
+
+
+def test_a_plan_says_what_is_there_and_what_is_missing(call, tmp_path):
+    words = ("bench", "paper", "--tasks", "PointReach", "--methods", "merlin", "dd")
+    cells = make_grid("paper", Choice(tasks=("PointReach",), methods=("merlin", "dd")))
+    results = ResultsFolder(tmp_path)
+    results.plan("paper", cells, "merlin bench paper")
+    done = next(cell for cell in cells if (cell.variant, cell.algo) == ("random", "merlin"))
+    results.add(done, make_row(done, timing={"update_ms": 5.0}))
+    text = call(*words, "--plan", "--out", tmp_path).out
+    random = next(line for line in text.splitlines() if "PointReach random" in line)
+    assert "1 of 4" in random
+    assert "merlin 2 (" in random
+    assert "8 cells, 7 to run, about" in text
+    found = json.loads(call(*words, "--plan", "--out", tmp_path, "--json").out)
+    shares = {(s["variant"], s["method"]): (s["done"], s["missing"]) for s in found["shares"]}
+    assert shares == {
+        ("expert", "merlin"): (0, 3),
+        ("expert", "dd (small)"): (0, 1),
+        ("random", "merlin"): (1, 2),
+        ("random", "dd (small)"): (0, 1),
+    }
+    assert found["seconds"] > 0
+    assert not list((tmp_path / "cells").glob("*/run"))
 
 
 @pytest.mark.parametrize(

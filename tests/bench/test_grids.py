@@ -9,6 +9,7 @@ from merlin.bench.cells import make_row
 from merlin.bench.choice import Choice
 from merlin.bench.estimate import Speeds, Total, in_words, total
 from merlin.bench.grids import GRIDS, make_grid
+from merlin.bench.order import in_order
 from merlin.envs.registry import TASKS
 from merlin.errors import MerlinError
 from merlin.learners import LEARNERS, Merlin
@@ -42,6 +43,43 @@ def test_the_paper_grid_is_tasks_by_variants_by_methods_by_seeds():
     assert {c.data_episodes for c in cells} == {2_000, 10_000}
     assert {c.final_episodes for c in cells if c.task.startswith("Point")} == {1_000}
     assert {c.final_episodes for c in cells if not c.task.startswith("Point")} == {200}
+
+
+def test_a_grid_has_the_seeds_and_sizes_that_a_laptop_can_do():
+    cells = make_grid("paper", Choice(tasks=("Reacher", "FetchPush"), variants=("random",)))
+
+    def seeds(task, method):
+        return [c.seed for c in cells if (c.task, c.algo, c.preset) == (task, *method)]
+
+    assert seeds("Reacher", ("merlin", None)) == [0, 1, 2]
+    assert seeds("FetchPush", ("merlin", None)) == [0, 1]
+    assert seeds("FetchPush", ("dd", "small")) == seeds("Reacher", ("beso", "small")) == [0]
+    released = make_grid("paper", Choice(tasks=("Reacher",), preset="default", methods=("dd",)))
+    assert {cell.preset for cell in released} == {None}
+
+
+def test_what_is_worth_most_runs_first():
+    chosen = Choice(tasks=("FetchPush", "Reacher", "PointReach"))
+    cells = make_grid("paper", chosen)
+    ordered = in_order(reversed(cells), Speeds().seconds)
+    assert sorted(map(repr, ordered)) == sorted(map(repr, cells))
+    main = [c for c in ordered if c.algo != "merlin-map" and c.preset != "gofar-release"]
+    first = [c for c in main if c.seed == 0]
+    # Every dataset once, easier tasks first, before any second seed and any column of ours alone.
+    assert ordered[: len(first)] == first
+    rows = list(dict.fromkeys((c.task, c.variant) for c in first))
+    assert [(c.task, c.variant) for c in first] == [row for row in rows for _ in range(11)]
+    assert [task for task, _ in rows[-2:]] == ["FetchPush", "FetchPush"]
+    for row in rows:
+        methods = [c.algo for c in first if (c.task, c.variant) == row]
+        assert set(methods[-3:]) == {"dd", "g-dql", "beso"}
+        assert set(methods[:2]) == {"gcsl", "merlin"}
+    seeds = [c.seed for c in ordered]
+    assert seeds == sorted(seeds)
+    # What takes an unknown time comes after what is known.
+    known = [c for c in cells if c.algo in ("merlin", "gcsl") and c.seed == 0]
+    guess = in_order(known, lambda c: None if c.algo == "merlin" else 5.0)
+    assert [c.algo for c in guess] == ["gcsl", "merlin"] * 6
 
 
 def test_the_papers_own_values_are_a_column_of_their_own():
@@ -97,8 +135,18 @@ def test_a_grid_from_images():
     assert "pixels" not in TINY.describe()
     with pytest.raises(MerlinError, match="pixels: FetchPush has no images"):
         make_grid("paper", Choice(pixels=True, tasks=("FetchPush",)))
-    with pytest.raises(MerlinError, match="pixels: the grid timing has none"):
-        make_grid("timing", Choice(pixels=True))
+    with pytest.raises(MerlinError, match="pixels: the grid ogbench has none"):
+        make_grid("ogbench", Choice(pixels=True))
+
+
+def test_times_are_measured_of_states_and_images_small_and_large():
+    for pixels, task in ((False, "FetchReach"), (True, "SawyerReach")):
+        cells = make_grid("timing", Choice(pixels=pixels))
+        assert {(cell.task, cell.pixels, cell.timed) for cell in cells} == {(task, pixels, True)}
+        assert [c.preset for c in cells if c.algo == "dd"] == ["small", None]
+        assert {"merlin-p", "merlin-np", "gcsl", "g-dql", "beso"} <= {c.algo for c in cells}
+    small = make_grid("timing", Choice(preset="small"))
+    assert [c.preset for c in small if c.algo == "dd"] == ["small"]
 
 
 def test_the_ablations_are_those_of_the_paper():

@@ -135,3 +135,26 @@ def test_bands_of_a_performance_profile(rng):
     assert (np.diff(found.share) <= 0).all()
     again = stats.performance_profile(rows, np.linspace(0, 1, 11), seed=5)
     assert not np.array_equal(again.low, found.low)
+
+
+def test_paired_improvement_by_hand():
+    """One win and one tie on the first dataset, two losses of three on the second."""
+    found = stats.paired_improvement([np.array([2.0, 0.0]), np.array([-1.0, 3.0, -2.0])])
+    assert found.value == pytest.approx((0.75 + 1 / 3) / 2)
+    assert found.interval is not None
+    assert found.interval[0] < found.value < found.interval[1]
+    # Datasets differ, so one seed on each has an interval; one dataset has none.
+    wins = [np.array([1.0])] * 8 + [np.array([-1.0])] * 4
+    low, high = stats.paired_improvement(wins).interval
+    exact = np.random.default_rng(1).binomial(12, 8 / 12, 100_000) / 12
+    np.testing.assert_allclose((low, high), np.quantile(exact, [0.025, 0.975]), atol=0.09)
+    assert stats.paired_improvement(wins[:1]).interval is None
+
+
+def test_the_lead_is_over_whoever_is_second():
+    ours = np.array([3.0, 5.0, 4.0, 6.0])
+    others = np.array([[1.0, 9.0, 1.0, 1.0], [3.0, 4.0, 3.0, 5.0]])
+    found = stats.lead_on_average(ours, others)
+    assert found.value == pytest.approx(4.5 - 3.75)
+    assert found.interval[0] < 0 < found.interval[1]
+    assert stats.lead_on_average(ours + 9.0, others).interval[0] > 0

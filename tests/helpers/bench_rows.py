@@ -32,7 +32,7 @@ def row(task="PointReach", variant="random", algo="merlin", seed=0, grid="paper"
     numbers |= tables["stitching_return"][variant][task]
     numbers |= tables[f"{kind}_return"][variant].get(task, {})
     goal = numbers.get(algo, [20.0, 1.0])[0] * rng.uniform(0.9, 1.0)
-    rate = min(1.0, goal / 28)
+    rate = min(1.0, max(goal, 0.1) / 28)
     hits = rng.uniform(size=200) < rate
     returns = np.where(hits, rng.normal(goal / rate, 2, size=200), rng.uniform(0, 3, size=200))
     returns = returns.clip(0, 31.79).round(4)

@@ -213,9 +213,13 @@ def test_the_horizon_none_comes_from_rows_of_its_own():
 
 
 def test_times_are_means_over_tasks():
-    costs = [{"update_ms": 2.0, "action_us": {"100": 9.0, "1": 3.0}}, {"update_ms": 4.0}]
+    costs = [
+        {"update_ms": 2.0, "action_us": {"100": 9.0, "1": 3.0}},
+        {"update_ms": 4.0, "before_s": 50.0},
+    ]
     made = [bench_rows.row("Reacher", timing=costs[0]), bench_rows.row(timing=costs[1])]
-    update, one, hundred = ablations.timing(parse(made))
+    update, one, hundred, before = ablations.timing(parse(made))
+    assert (before.name, before.costs) == ("Before the first update", {"merlin": 50.0})
     assert (update.costs, update.unit) == ({"merlin": 3.0}, "ms")
     assert (one.costs, one.name) == ({"merlin": 3.0}, "One action")
     assert hundred.costs == {"merlin": 9.0}

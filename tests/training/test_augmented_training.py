@@ -47,6 +47,30 @@ def augmented_run(point_data, tmp_path_factory):
     return folder
 
 
+@pytest.mark.parametrize(
+    "augment", [Stitch(**TINY), pytest.param(Rollouts(**TINY_MODEL), marks=pytest.mark.more)]
+)
+def test_runs_share_trajectories_and_are_the_same_to_the_byte(point_data, tmp_path, augment):
+    alone = train(point_data, tmp_path / "alone", augment=augment)
+    shared = tmp_path / "shared"
+    train(point_data, tmp_path / "first", augment=augment, shared=shared)
+    (made,) = shared.iterdir()
+    before = {path: path.stat().st_mtime_ns for path in made.rglob("*.npy")}
+    other = train(point_data, tmp_path / "second", augment=augment, shared=shared)
+    assert {path: path.stat().st_mtime_ns for path in made.rglob("*.npy")} == before
+    assert before
+    for name in ("first", "second"):
+        assert policy_bytes(tmp_path / name) == policy_bytes(tmp_path / "alone")
+        assert not (tmp_path / name / "seed-0" / "augmented").exists()
+    assert other.rows[0].augmented == alone.rows[0].augmented
+    assert other.result == alone.result
+    # Another seed or other data are made anew.
+    quick = {"updates": 1, "eval_episodes": 1, "final_episodes": 1, "shared": shared}
+    train(point_data, seeds=[1], augment=augment, **quick)
+    train(replace(point_data, actions=-point_data.actions), augment=augment, **quick)
+    assert len(list(shared.iterdir())) == 3
+
+
 def labelled(value, lengths=(3, 5)):
     """A dataset all of whose numbers are `value`."""
     full = lambda *shape: np.full(shape, value, np.float32)  # noqa: E731

@@ -191,6 +191,13 @@ class TestTraining:
         assert bool(jax.tree.leaves(again.begin())) == (name == "beso")
         scores = [evaluate(policy, POINT, episodes=2).returns for policy in (run.policy, again)]
         np.testing.assert_array_equal(*scores)
+        # Runs that share their latents are the same to the byte, and act by themselves.
+        for out in ("first", "second"):
+            merlin.train(learner, images, out=tmp_path / out, shared=tmp_path / "shared", **how)
+            for file in ("encoder.safetensors", "policy.safetensors"):
+                one, other = (tmp_path / where / "seed-0" / file for where in ("run", out))
+                assert one.read_bytes() == other.read_bytes()
+        assert len(list((tmp_path / "shared").iterdir())) == 1
 
 
 class TestCommandLine:

@@ -2,12 +2,9 @@
 
 import datetime
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 
 import merlin
@@ -16,24 +13,21 @@ from merlin.bench.grids import Cell
 from merlin.bench.machine import machine
 from merlin.bench.results_folder import cell_lock
 from merlin.bench.rows import Row, read_row
+from merlin.bench.timing import measure
 from merlin.data import Dataset, load
-from merlin.data.spec import make_spec
 from merlin.envs.batch import make_batch
 from merlin.envs.registry import find
 from merlin.evaluation.evaluate import Evaluation, evaluate
 from merlin.io.files import write_json
-from merlin.learners.base import Learner
 from merlin.learners.registry import Method
 from merlin.parallel.workers import Failure
 from merlin.policies.base import Policy
-from merlin.training.loop import compiled_chunk
 from merlin.training.plan import method_for, without_desired_goals
 from merlin.training.runs import read_metrics
 from merlin.training.train import train
-from merlin.types import Spec
 
-ACTION_BATCHES = (1, 100)
-TIMED_SECONDS = 2.0
+SHARED = "shared"
+"""The folder beside the cells for what several of them train on."""
 
 
 def run_cell(
@@ -69,7 +63,7 @@ def _run(cell: Cell, folder: Path, data: str | Path | Dataset) -> Row:
         tuning=cell.tuned,
     )
     if cell.timed:
-        found = _time(cell, method, dataset, folder)
+        found = {"timing": measure(cell, method, dataset, latents)}
     else:
         found = _score(cell, method, dataset, folder, latents)
     return make_row(
@@ -125,6 +119,7 @@ def _score(
         updates=cell.updates,
         seeds=[cell.seed],
         out=folder / "run",
+        shared=folder.parent / SHARED,
         resume=True,
         eval_every=cell.eval_every,
         eval_episodes=cell.eval_episodes,
@@ -188,58 +183,3 @@ def _scores(found: Evaluation) -> dict[str, float]:
 
 def _rounded(values: dict[str, Any]) -> dict[str, Any]:
     return {key: round(v, 4) if isinstance(v, float) else v for key, v in values.items()}
-
-
-def _time(cell: Cell, method: Method, data: Dataset, folder: Path) -> dict[str, Any]:
-    """Time per update and per action, compilation apart, each the fastest of several rounds.
-
-    The fastest, because whatever else a machine does can only make a round slower.
-    """
-    learner = method.learner  # an augmentation costs nothing per update
-    spec = make_spec(data, learner.sampling, find(cell.task).tolerance)
-    updates = updating(learner, data, spec)
-    actions = {
-        str(batch): round(1e6 * _fastest(acting(learner, data, spec, batch)) / batch, 3)
-        for batch in ACTION_BATCHES
-    }
-    per_update = _fastest(lambda: updates(cell.updates)) / cell.updates
-    return {"timing": {"update_ms": round(1000.0 * per_update, 4), "action_us": actions}}
-
-
-def updating(learner: Learner, data: Dataset, spec: Spec) -> Callable[[int], None]:
-    """A function that makes so many updates from a fresh state, and waits for the last."""
-    trajectories = data.on_device()
-    chunk = compiled_chunk(learner, together=False)
-    key = jax.random.key(0)
-    state = jax.jit(lambda k: learner.init(k, spec))(key)
-
-    def run(updates: int) -> None:
-        jax.block_until_ready(chunk(state, trajectories, key, 0, updates))
-
-    return run
-
-
-def acting(learner: Learner, data: Dataset, spec: Spec, batch: int) -> Callable[[], Any]:
-    """A function that acts with a fresh policy for so many states at once."""
-    policy = learner.policy(jax.jit(lambda k: learner.init(k, spec))(jax.random.key(0)))
-    states = np.resize(data.observations[:batch], (batch, *spec.observation_shape))
-    goals = np.resize(data.achieved_goals[:batch], (batch, spec.goal_dim))
-    keys = jax.random.split(jax.random.key(1), batch)
-    return lambda: np.asarray(_act(policy, states, goals, keys))
-
-
-@eqx.filter_jit
-def _act(policy: Policy, observations: Any, goals: Any, keys: Any) -> Any:
-    return jax.vmap(policy, (0, 0, None, 0))(observations, goals, None, keys)
-
-
-def _fastest(call: Callable[[], Any]) -> float:
-    """Seconds of the fastest call, after one that compiles."""
-    call()
-    times: list[float] = []
-    until = time.monotonic() + TIMED_SECONDS
-    while len(times) < 3 or time.monotonic() < until:
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return min(times)

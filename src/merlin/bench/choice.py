@@ -14,12 +14,14 @@ class Choice:
     methods: tuple[str, ...] = ()
     """Only these methods."""
     seeds: int | None = None
-    """How many seeds; the grid's own number unless given."""
+    """How many seeds; 3 on the easier tasks, 2 on the harder, 1 of diffusion methods and in
+    ablations unless given."""
     updates: int | None = None
     """Gradient steps; 5000 on the easier tasks (SawyerDoor 15000), 50000 on the harder and 100000
     on OGBench's unless given."""
     preset: str | None = None
-    """Named set of hyperparameters, for the methods that have it, e.g. small."""
+    """Named set of hyperparameters, for the methods that have it; the diffusion methods are small
+    unless another is given: default has the sizes of their releases."""
     tuned: str = "own"
     """Which tuned values: own (on data that merlin collects) or paper (on the paper's)."""
     episodes: int | None = None

@@ -8,6 +8,7 @@ from importlib.resources import files
 
 import numpy as np
 
+from merlin.augment.base import MOST_TRAJECTORIES
 from merlin.bench.grids import Cell
 from merlin.bench.rows import Row
 from merlin.envs.registry import Task, find
@@ -15,6 +16,10 @@ from merlin.learners.registry import preset_names, split_name
 
 START_SECONDS = 8.0
 """Of a cell: opening the data, compiling, opening environments."""
+
+
+AUGMENTED_EPISODES = 2_000
+"""Of the data that the shipped times of augmentations were measured on."""
 
 
 class Speeds:
@@ -35,22 +40,31 @@ class Speeds:
 
     def seconds(self, cell: Cell) -> float | None:
         """Of one cell."""
-        if cell.timed:
-            return 4 * START_SECONDS
         task = find(cell.task)
         # What an image's encoder takes for an action is little beside drawing the image.
         action = self._nearest("action_ms", task).get(_speed_name(cell.algo, cell.preset))
         update = self._update(cell, task)
-        augmentation = split_name(cell.algo)[1]
-        augmenting = self._shipped["augment_seconds"].get(augmentation) if augmentation else 0.0
+        augmenting = self._augmenting(cell)
         if action is None or update is None or augmenting is None:
             return None
+        if cell.timed:
+            rounds = 4 * (cell.updates * update + 100 * action) / 1000.0
+            return 4 * START_SECONDS + augmenting + rounds
         looks = -(-cell.updates // cell.eval_every)
         episodes = looks * cell.eval_episodes
         episodes += (1 + len(cell.horizons)) * cell.final_episodes
         known = self._shipped["episode_seconds"]
         each = known.get(task.name, max(known.values())) + task.episode_steps * action / 1000.0
         return START_SECONDS + augmenting + cell.updates * update / 1000.0 + episodes * each
+
+    def _augmenting(self, cell: Cell) -> float | None:
+        """What making trajectories takes: more of them from more episodes, up to a limit."""
+        augmentation = split_name(cell.algo)[1]
+        if augmentation is None:
+            return 0.0
+        each = self._shipped["augment_seconds"].get(augmentation)
+        size = min(cell.data_episodes, MOST_TRAJECTORIES) / AUGMENTED_EPISODES
+        return None if each is None else each * max(size, 1.0)
 
     def _update(self, cell: Cell, task: Task) -> float | None:
         """Milliseconds per update; on images only where that was measured on frames as large."""

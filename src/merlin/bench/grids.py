@@ -30,6 +30,10 @@ TWINS = ("merlin-mb", "merlin-ts", "gcsl-ts")
 """Methods of the paper's side experiments, which its main table leaves out."""
 RELEASED = "gofar-release"
 """The preset of a baseline as the paper ran it, where ours is a better one."""
+DIFFUSION = ("dd", "g-dql", "beso")
+"""Methods that denoise in every step. At the sizes of their releases a CPU trains them for days."""
+SMALL, DEFAULT = "small", "default"
+"""The preset that the diffusion methods have in the grids, and the word for that of nobody."""
 MOST_EPISODES = 10_000
 OGBENCH_OWN = ("gcbc", "gcivl", "gciql", "qrl", "crl", "hiql")
 OGBENCH_METHODS = (*OGBENCH_OWN, "merlin", "merlin-plus", "merlin-map")
@@ -133,12 +137,24 @@ def default_updates(task: Task, pixels: bool) -> int:
     """Enough for Merlin to stop improving; from images, what a laptop can do."""
     if task.name == "SawyerDoor" and not pixels:
         return 15_000  # the door seldom moves in random data
-    return 5_000 if task.episodes <= 2_000 else 50_000
+    return 50_000 if is_harder(task) else 5_000
 
 
 def default_episodes(task: Task) -> int | None:
     """As many as in the paper's data, within what a machine collects in minutes."""
     return MOST_EPISODES if task.episodes > MOST_EPISODES and not task.goal_count else None
+
+
+def is_harder(task: Task) -> bool:
+    """Whether it is one of the paper's harder tasks, which have large datasets."""
+    return task.episodes > 2_000
+
+
+def default_seeds(task: Task, method: str) -> int:
+    """What a laptop can do: fewer where an update is slow or there are many."""
+    if method in DIFFUSION:
+        return 1
+    return 2 if is_harder(task) else 3
 
 
 def default_final_episodes(task: Task) -> int:
@@ -153,7 +169,7 @@ def _cells(
     methods: Sequence[str],
     tasks: Sequence[str] = tuple(TASKS),
     variants: Sequence[str] = VARIANTS,
-    seeds: int = 5,
+    seeds: int | None = None,
     settings: Sequence[tuple[tuple[str, str], ...]] = ((),),
     **values: Any,
 ) -> Iterator[Cell]:
@@ -178,10 +194,11 @@ def _cells(
         for variant in choice.variants or ((usual,) if usual else variants):
             check_variant(variant, task)
             for method in choice.methods or methods:
-                preset = choice.preset if choice.preset in preset_names(method) else None
+                preset = _preset(choice, method)
+                count = choice.seeds or seeds or default_seeds(task, method)
                 seeing = _image_settings(method, task, encoding) if choice.pixels else ()
                 for setting in settings:
-                    for offset in range(choice.seeds or seeds):
+                    for offset in range(count):
                         yield Cell(
                             grid=grid,
                             task=task.name,
@@ -192,6 +209,12 @@ def _cells(
                             preset=preset,
                             **made,
                         )
+
+
+def _preset(choice: Choice, method: str) -> str | None:
+    """The preset that is asked for, if the method has it."""
+    asked = choice.preset or (SMALL if method in DIFFUSION else None)
+    return asked if asked in preset_names(method) else None
 
 
 def _image_settings(method: str, task: Task, encoding: int) -> tuple[tuple[str, str], ...]:
@@ -240,16 +263,19 @@ def _horizon(choice: Choice) -> Iterator[Cell]:
 
 
 def _timing(choice: Choice) -> Iterator[Cell]:
-    return _cells(
-        "timing",
-        choice,
-        tasks=("FetchReach",),
-        variants=("random",),
-        methods=_main_methods(),
-        seeds=1,
-        updates=100,
-        timed=True,
-    )
+    """The diffusion methods are there twice: small, and at the sizes of their releases."""
+    how: dict[str, Any] = {
+        "tasks": ("SawyerReach",) if choice.pixels else ("FetchReach",),
+        "variants": ("random",),
+        "seeds": 1,
+        "timed": True,
+    }
+    yield from _cells("timing", choice, methods=_main_methods(), updates=100, **how)
+    asked = choice.methods or _main_methods()
+    large = tuple(name for name in asked if name in DIFFUSION)
+    if choice.preset is None and large:
+        released = dataclasses.replace(choice, methods=large, preset=DEFAULT)
+        yield from _cells("timing", released, methods=large, updates=2, **how)
 
 
 def _ogbench(choice: Choice) -> Iterator[Cell]:
@@ -296,7 +322,7 @@ GRIDS: dict[str, Callable[[Choice], Iterator[Cell]]] = {
     "ogbench": _ogbench,
     "smoke": _smoke,
 }
-STATES_ONLY = ("timing", "ogbench", "smoke")
+STATES_ONLY = ("ogbench", "smoke")
 
 
 def make_grid(name: str, choice: Choice) -> list[Cell]:
@@ -309,6 +335,6 @@ def make_grid(name: str, choice: Choice) -> list[Cell]:
     cells = list(GRIDS[name](choice))
     if not cells:
         raise MerlinError(f"grid {name}: nothing is left of it; choose other tasks or methods.")
-    if choice.preset is not None and not any(cell.preset for cell in cells):
+    if choice.preset not in (None, DEFAULT) and not any(cell.preset for cell in cells):
         raise MerlinError(f"preset: no method of the grid has a preset {choice.preset!r}.")
     return cells

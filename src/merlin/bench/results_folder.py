@@ -5,6 +5,7 @@ rows.jsonl               one line per grid and finished or failed cell: all that
 cells/NAME/row.json      the row of one cell, written when it is done
 cells/NAME/run/          its run folder, from which a killed cell goes on
 cells/NAME/.lock         locked by the process that runs the cell
+cells/shared/            latents and made trajectories, once for all cells that train on the same
 
 The first two are small text and worth keeping; cells may be deleted when policies are not needed.
 """

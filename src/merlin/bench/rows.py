@@ -49,7 +49,7 @@ class Row:
     goals: Scores | None = None  # success of the final policy at each fixed goal of the task
     curve: tuple[Scores, ...] = ()
     horizons: dict[str, Scores] | None = None
-    timing: dict[str, Any] | None = None  # update_ms, and action_us by the size of a batch
+    timing: dict[str, Any] | None = None  # update_ms, action_us by the size of a batch, before_s
     augmentation: dict[str, Any] | None = None
     data: dict[str, Any] = field(default_factory=dict)
     episode_steps: int | None = None  # of the task; rows from before it was kept have none
@@ -153,8 +153,9 @@ def _numbers(row: Row) -> Iterator[tuple[str, Any]]:
     for horizon, scores in (row.horizons or {}).items():
         yield from _scores(f"horizons.{horizon}", scores)
     timing = row.timing or {}
-    if timing.get("update_ms") is not None:
-        yield "timing.update_ms", timing["update_ms"]
+    for name in ("update_ms", "before_s"):
+        if timing.get(name) is not None:
+            yield f"timing.{name}", timing[name]
     yield from ((f"timing.action_us.{k}", v) for k, v in (timing.get("action_us") or {}).items())
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from merlin.bench.cells import failed_row, run_cell
+from merlin.bench.estimate import Speeds
 from merlin.bench.grids import Cell
+from merlin.bench.order import in_order
 from merlin.bench.results_folder import ResultsFolder
 from merlin.bench.rows import Row
 from merlin.collection.collect import collect_cached
@@ -42,7 +44,7 @@ def run_bench(
     check_engine(engine, workers, address)
     results = ResultsFolder(Path(out))
     results.plan(name, cells, command)
-    missing = results.missing(cells, retry_failed=retry_failed)
+    missing = in_order(results.missing(cells, retry_failed=retry_failed), Speeds().seconds)
     alone = [cell for cell in missing if cell.timed]
     together = [cell for cell in missing if not cell.timed]
     with Progress(f"bench {name}", len(missing), "cells", quiet=quiet) as bar:

@@ -3,9 +3,10 @@
 import dataclasses
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.table import Table
@@ -13,6 +14,9 @@ from rich.table import Table
 from merlin.bench.choice import Choice
 from merlin.cli.show import console
 from merlin.errors import Incomplete, MerlinError
+
+if TYPE_CHECKING:
+    from merlin.bench.order import Share
 
 NOT_CHOSEN = Choice()
 
@@ -28,7 +32,7 @@ class Bench:
       merlin bench smoke --out runs/smoke && merlin report runs/smoke
       merlin bench paper --tasks PointReach FetchReach --seeds 2 --out runs/paper
       merlin bench ogbench --tasks pointmaze-medium-navigate-v0 --methods merlin --out runs/maze
-      merlin bench paper --dry-run
+      merlin bench paper --plan --out runs/paper
     """
 
     grid: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GRID")]
@@ -45,17 +49,21 @@ class Bench:
     retry_failed: bool = False
     """Run cells again that failed before."""
     dry_run: bool = False
-    """Print the cells and about how long they take, and run nothing."""
+    """Print the cells and about how long each takes, and run nothing."""
+    plan: bool = False
+    """Print what is there, what is missing and the hours left, by dataset and method, and run
+    nothing."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
         from merlin.bench.estimate import Speeds, total
         from merlin.bench.grids import make_grid
+        from merlin.bench.order import in_order, shares
         from merlin.bench.results_folder import ResultsFolder
         from merlin.parallel.workers import default_workers
 
-        cells = make_grid(self.grid, self.choice)
+        cells = in_order(make_grid(self.grid, self.choice), Speeds().seconds)
         results = None
         if self.out is not None:
             results = ResultsFolder(self.out)
@@ -65,11 +73,23 @@ class Bench:
         speeds = Speeds(results.rows.values() if results else ())
         workers = self.workers or default_workers()
         time = total(left, speeds, workers)
-        plan = f"{len(cells)} cells, {len(left)} to run, {time}"
+        said = f"{len(cells)} cells, {len(left)} to run, {time}, {workers} at a time"
+        if self.plan:
+            found = shares(cells, {cell.name for cell in left}, speeds.seconds)
+            if not self.json:
+                _print_plan(found)
+                print(said)
+            return {
+                "shares": [{**dataclasses.asdict(one), "missing": one.missing} for one in found],
+                "cells": len({cell.name for cell in cells}),
+                "missing": len(left),
+                "seconds": round(time.seconds),
+                "unknown": [cell.name for cell in time.unknown],
+            }
         if self.dry_run:
             if not self.json:
                 self._print(cells, {cell.name for cell in left}, speeds)
-                print(plan)
+                print(said)
             return {
                 "cells": [cell.name for cell in cells],
                 "missing": len(left),
@@ -78,7 +98,7 @@ class Bench:
             }
         if self.out is None:
             raise MerlinError("--out: is missing; name the folder that the rows are written to.")
-        print(plan, file=sys.stderr)
+        print(said, file=sys.stderr)
         return self._run(cells)
 
     def _run(self, cells: list[Any]) -> dict[str, Any]:
@@ -137,3 +157,25 @@ class Bench:
             about = in_words(speeds.seconds(cell)) if cell.name in missing else "done"
             table.add_row(cell.grid, cell.name, str(cell.updates), about)
         console().print(table)
+
+
+def _print_plan(found: Sequence["Share"]) -> None:
+    """One line per dataset: what is there, what each method lacks, and how long that takes."""
+    from merlin.bench.estimate import in_words
+
+    datasets: dict[str, list["Share"]] = {}
+    for one in found:
+        name = f"{one.task} {one.variant}" + " from pixels" * one.pixels
+        datasets.setdefault(name, []).append(one)
+    table = Table("dataset", "there", "left", "missing")
+    for name, own in datasets.items():
+        there, asked = sum(one.done for one in own), sum(one.asked for one in own)
+        left = in_words(sum(one.seconds for one in own)) if there < asked else ""
+        left += " and more" if any(one.unknown for one in own) else ""
+        missing = [
+            f"{one.method} {one.missing} ({'unknown' if one.unknown else in_words(one.seconds)})"
+            for one in own
+            if one.missing
+        ]
+        table.add_row(name, f"{there} of {asked}", left, ", ".join(missing))
+    console().print(table)

@@ -15,18 +15,23 @@ class Report:
 
       merlin report runs/paper
       merlin report runs/paper runs/timing --out results
+      merlin report results/state results/pixels --coverage
     """
 
     dir: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
     """Folders that `merlin bench` has written."""
     out: Path | None = None
     """Folder for the report; the first DIR unless given."""
+    coverage: bool = False
+    """Print how many cells of the paper's tables and figures are there, and write nothing."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
         from merlin.report import write_report
 
+        if self.coverage:
+            return self._coverage()
         found = write_report(self.dir, self.out)
         if not self.json:
             grids = ", ".join(found["grids"])
@@ -38,3 +43,30 @@ class Report:
                 print(f"  {found[name]}")
             print(f"  {len(found['figures'])} figures beside them")
         return found
+
+    def _coverage(self) -> dict[str, Any]:
+        from rich.table import Table
+
+        from merlin.cli.show import console
+        from merlin.report.coverage import coverage
+        from merlin.report.selection import read
+
+        found = coverage(read(self.dir))
+        if not self.json:
+            table = Table("table or figure", "there", "set aside", "missing")
+            for one in found:
+                cells = f"{one.there} of {one.asked}"
+                table.add_row(one.title, cells, str(one.aside), one.in_words())
+            console().print(table)
+        return {
+            "coverage": [
+                {
+                    "title": one.title,
+                    "there": one.there,
+                    "asked": one.asked,
+                    "aside": one.aside,
+                    "missing": {dataset: sorted(lack) for dataset, lack in one.missing.items()},
+                }
+                for one in found
+            ]
+        }

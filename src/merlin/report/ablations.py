@@ -95,20 +95,23 @@ class Timing:
 
 
 def timing(rows: Sequence[Row]) -> list[Timing]:
-    """Time per update, and per action for each number of states acted on together."""
+    """Time per update, per action for each number of states at once, and before all updates."""
+    before: dict[str, list[float]] = {}
     updates: dict[str, list[float]] = {}
     actions: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         measured = row.timing or {}
         if measured.get("update_ms") is not None:
             updates.setdefault(row.method, []).append(measured["update_ms"])
+        if measured.get("before_s") is not None:
+            before.setdefault(row.method, []).append(measured["before_s"])
         for batch, cost in (measured.get("action_us") or {}).items():
             actions.setdefault(batch, {}).setdefault(row.method, []).append(cost)
     found = [_timing("One update", "ms", updates)] if updates else []
     for batch in sorted(actions, key=_numeric):
         name = "One action" if batch == "1" else f"{batch} actions at once"
         found.append(_timing(name, "µs", actions[batch]))
-    return found
+    return [*found, _timing("Before the first update", "s", before)] if before else found
 
 
 def _timing(name: str, unit: str, costs: dict[str, list[float]]) -> Timing:

@@ -253,7 +253,8 @@ def timing(found: Sequence[Timing], *, source: str) -> Figure:
     return Figure(
         name=f"timing-{source}",
         title="Time per update and action",
-        caption="Mean over tasks on the machine named below; the axis is logarithmic.",
+        caption="Mean over tasks on the machine named below; the axis is logarithmic. Before the "
+        "first update: what latents of images and made trajectories take.",
         panels=tuple(_bars(part) for part in found),
     )
 

@@ -15,7 +15,7 @@ from merlin.report import text_tables
 from merlin.report.content import Report
 from merlin.report.figures import Figure, line_styles
 from merlin.report.tables import PROTOCOLS, Table
-from merlin.report.text_tables import MINUS, NONE
+from merlin.report.text_tables import MINUS, NONE, TextTable
 
 START, END = "<!-- results -->", "<!-- /results -->"
 
@@ -119,6 +119,11 @@ def markdown(report: Report) -> str:
 def headline(report: Report) -> str:
     """The main tables, for a README; made from rows, never by hand."""
     return _MARKDOWN.get_template("headline.md").render(report=report)
+
+
+def markdown_table(table: TextTable) -> str:
+    """One table by itself."""
+    return _MARKDOWN.get_template("table.md").render(table=table)
 
 
 def latex(report: Report) -> str:

@@ -1,12 +1,13 @@
 """Which rows of bench folders count in a report, and in which order they stand."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from merlin.bench.grids import OGBENCH_METHODS
 from merlin.bench.rows import Row, read_about, read_rows
 from merlin.envs.ogbench import DOWNLOADED, REGENERATED
-from merlin.envs.registry import OGBENCH, TASKS, VARIANTS
+from merlin.envs.registry import IMAGE_SETTINGS, OGBENCH, TASKS, VARIANTS
 from merlin.errors import MerlinError
 
 METHODS = (
@@ -14,6 +15,8 @@ METHODS = (
     *("gofar", "wgcsl", "gcsl", "gcsl-ts", "am", "dd", "g-dql", "beso"),
 )
 """In the paper's order, its own methods first."""
+IMAGE_ONLY = {*IMAGE_SETTINGS, "latent_updates", "latent_units"}
+"""Settings that say how images are learned from."""
 
 
 def read(folders: Sequence[Path]) -> list[Row]:
@@ -47,6 +50,40 @@ def select(rows: Sequence[Row]) -> list[Row]:
     for row in latest.values():
         longest[_group(row)] = max(row.updates, longest.get(_group(row), 0))
     return [row for row in latest.values() if row.updates == longest[_group(row)]]
+
+
+def alike(rows: Sequence[Row]) -> list[Row]:
+    """The scored rows that may be compared: on the data and after the updates of most methods.
+
+    Of each dataset, from states and from images apart. Others are of the same task, but a
+    difference between them and these says nothing of the methods.
+    """
+    scored = [row for row in rows if row.final]
+    usual = {}
+    for place in {_place_of(row) for row in scored}:
+        own = {(row.method, _basis(row)) for row in scored if _place_of(row) == place}
+        counts = Counter(basis for _, basis in own)
+        usual[place] = max(counts, key=lambda basis: (counts[basis], basis))
+    return [row for row in scored if _basis(row) == usual[_place_of(row)]]
+
+
+def _place_of(row: Row) -> tuple:
+    return row.pixels, row.dataset
+
+
+def _basis(row: Row) -> tuple[str, int]:
+    """What must be the same for two scores to be comparable."""
+    return row.data.get("fingerprint", ""), row.all_updates
+
+
+def column(row: Row) -> str | None:
+    """The method of the paper that a row is of, small or not; None where a setting is changed.
+
+    From images it is the same method on latents as on images.
+    """
+    changed = set(row.settings) - (IMAGE_ONLY if row.pixels else set())
+    usual = row.preset in (None, "small") and row.asked.get("tuned", "own") == "own"
+    return row.algo if usual and not changed else None
 
 
 def failures(rows: Sequence[Row]) -> list[Row]:

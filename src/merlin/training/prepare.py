@@ -1,9 +1,14 @@
 """What each seed is trained on: recorded data, or its latents, and the trajectories made of it.
 
-Both are made when they are first needed, and kept in the run folder for when it is resumed.
+Both are made when they are first needed, and kept in the run folder for when it is resumed, or in a
+folder that several runs share: those of the same data, settings and seed make them once.
 """
 
+import contextlib
 import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +21,7 @@ from merlin.data import Dataset
 from merlin.data.dataset import validate
 from merlin.data.formats import native
 from merlin.data.images import Images
+from merlin.io.locks import lock
 from merlin.io.schema import read_as
 from merlin.learners.registry import augmentation_name
 from merlin.training.plan import Plan
@@ -38,21 +44,26 @@ class Prepared:
 
 
 def prepare(
-    plan: Plan, recorded: Trajectories, seed: int, folder: Path | None, quiet: bool
+    plan: Plan,
+    recorded: Trajectories,
+    seed: int,
+    folder: Path | None,
+    quiet: bool,
+    shared: Path | None = None,
 ) -> Prepared:
     """Latents in place of images, then made trajectories, each if it is wanted."""
     data, sources, encoder = plan.data, recorded, None
     own = None if folder is None else folder / f"seed-{seed}"
     report: dict[str, Any] = {}
     if plan.latents is not None:
-        encoded = _encoded(plan, seed, own, quiet)
+        encoded = _encoded(plan, seed, own, shared, quiet)
         data, encoder, report = encoded.data, encoded.encoder, {"encoded": encoded.report}
         sources = data.on_device()
     if plan.augment is None:
         images = Images([data.observations]) if data.has_images else None
         spec = plan.learner.survey(data, plan.spec(data))
         return Prepared(sources, spec, images, encoder, report)
-    made = _augmented(plan, data, seed, own, quiet)
+    made = _augmented(plan, data, seed, own, shared, quiet)
     added = made.dataset
     images = Images([data.observations, added.observations]) if data.has_images else None
     pair = (sources, added.on_device(first_row=len(data.observations)))
@@ -61,44 +72,74 @@ def prepare(
     return Prepared(pair, spec, images, encoder, report)
 
 
-def _encoded(plan: Plan, seed: int, own: Path | None, quiet: bool) -> Encoded:
-    """The latents for a seed: made now, or those that its folder has already."""
+@contextlib.contextmanager
+def _place(
+    name: str, own: Path | None, shared: Path | None, data: Dataset, how: dict[str, Any]
+) -> Iterator[Path | None]:
+    """The folder that has or gets what is made for a seed: its own, or one that runs share.
+
+    While one run makes what others share, these wait.
+    """
+    if shared is None or (own is not None and (own / name).exists()):
+        yield own
+        return
+    made_of = {
+        "version": merlin.__version__,
+        "data": data.fingerprint(),
+        "phi": data.phi,
+        "actions": [[float(x) for x in bound] for bound in (data.action_low, data.action_high)],
+        **how,
+    }
+    digest = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+    place = shared / f"{name}-{digest[:16]}"
+    with lock(place / ".lock", str(place), wait=True):
+        yield place
+
+
+def _encoded(plan: Plan, seed: int, own: Path | None, shared: Path | None, quiet: bool) -> Encoded:
+    """The latents for a seed: made now, or those that are there already."""
     assert plan.latents is not None
-    path = None if own is None else own / "encoded"
-    if path is not None and path.exists():
-        known = with_told_goals(native.load(path))  # older folders do not say so
-        encoder = load_encoder(path.with_name("encoder.safetensors"))
-        return Encoded(known, encoder, _report(known, path))
-    made = plan.latents(plan.data, seed=seed, quiet=quiet)
-    about = {"seed": seed, "from": plan.data.source, "settings": asdict(plan.latents)}
-    about["report"] = made.report
-    kept = _with_provenance(made.data, about, "latents")
-    if path is not None:
-        save_encoder(path.with_name("encoder.safetensors"), made.encoder)
-        native.save(kept, path)
-    return made._replace(data=kept)
+    how = {"seed": seed, "settings": asdict(plan.latents)}
+    with _place("encoded", own, shared, plan.data, how) as place:
+        if place is not None and (place / "encoded").exists():
+            known = with_told_goals(native.load(place / "encoded"))  # older folders do not say so
+            encoder = load_encoder(place / "encoder.safetensors")
+            found = Encoded(known, encoder, _report(known, place / "encoded"))
+        else:
+            made = plan.latents(plan.data, seed=seed, quiet=quiet)
+            about = {**how, "from": plan.data.source, "report": made.report}
+            kept = _with_provenance(made.data, about, "latents")
+            found = made._replace(data=kept)
+            if place is not None:
+                save_encoder(place / "encoder.safetensors", found.encoder)
+                native.save(kept, place / "encoded")
+    if own is not None and place != own:  # a policy that sees needs it
+        save_encoder(own / "encoder.safetensors", found.encoder)
+    return found
 
 
-def _augmented(plan: Plan, data: Dataset, seed: int, own: Path | None, quiet: bool) -> Augmented:
-    """The trajectories made for a seed: made now, or those that its folder has already."""
+def _augmented(
+    plan: Plan, data: Dataset, seed: int, own: Path | None, shared: Path | None, quiet: bool
+) -> Augmented:
+    """The trajectories made for a seed: made now, or those that are there already."""
     assert plan.augment is not None
-    path = None if own is None else own / "augmented"
-    if path is not None and path.exists():
-        dataset = native.load(path)
-        return Augmented(dataset, _report(dataset, path))
-    made = plan.augment(data, seed=seed, quiet=quiet)
-    about = {
+    how = {
         "augmentation": augmentation_name(plan.augment),
         "seed": seed,
-        "from": data.source,
         "settings": settings_of(plan.augment),
-        "report": made.report,
     }
-    dataset = _with_provenance(made.dataset, about, "augmented data")
-    if path is not None:
-        native.save(dataset, path)
-        dataset = native.load(path) if dataset.has_images else dataset
-    return made._replace(dataset=dataset)
+    with _place("augmented", own, shared, data, how) as place:
+        path = None if place is None else place / "augmented"
+        if path is not None and path.exists():
+            dataset = native.load(path)
+            return Augmented(dataset, _report(dataset, path))
+        made = plan.augment(data, seed=seed, quiet=quiet)
+        about = {**how, "from": data.source, "report": made.report}
+        dataset = _with_provenance(made.dataset, about, "augmented data")
+        if path is not None:
+            native.save(dataset, path)
+            dataset = native.load(path) if dataset.has_images else dataset
+        return made._replace(dataset=dataset)
 
 
 def _with_provenance(dataset: Dataset, about: dict[str, Any], what: str) -> Dataset:

@@ -33,6 +33,7 @@ def train(
     data: Dataset | str | Path,
     *,
     out: str | Path | None = None,
+    shared: str | Path | None = None,
     resume: bool = False,
     quiet: bool = True,
     **asked: Unpack[Asked],
@@ -53,11 +54,15 @@ def train(
     task does. From images, `goal` says whether goals are told as "vector" or "image", and `shift`
     by how many pixels each image is moved at random; `latents` trains an encoder first, and the
     method on its latents, as is done for methods that take only vectors.
+
+    What is made before the first update, latents and trajectories, is kept in the folder `shared`
+    if that is given: runs on the same data with the same settings and seed make it once.
     """
     folder = None if out is None else Path(out)
     if folder is not None:
         refuse_finished(folder, resume)
-    return _run(Plan.make(method, data, asked), folder, resume, quiet)
+    common = None if shared is None else Path(shared)
+    return _run(Plan.make(method, data, asked), folder, resume, quiet, common)
 
 
 def resume(
@@ -75,22 +80,24 @@ def resume(
     return _run(Plan.again(folder, read_config(folder), updates, task), folder, True, quiet)
 
 
-def _run(plan: Plan, folder: Path | None, resume: bool, quiet: bool) -> Run:
+def _run(
+    plan: Plan, folder: Path | None, resume: bool, quiet: bool, shared: Path | None = None
+) -> Run:
     if folder is None:
-        return _train_all(plan, None, quiet)
+        return _train_all(plan, None, quiet, shared)
     with opened(folder, resume):
         plan = _agreed(plan, folder)
         write_config(folder, plan.config)
-        return _train_all(plan, folder, quiet)
+        return _train_all(plan, folder, quiet, shared)
 
 
-def _train_all(plan: Plan, folder: Path | None, quiet: bool) -> Run:
+def _train_all(plan: Plan, folder: Path | None, quiet: bool, shared: Path | None) -> Run:
     policies: list[Policy] = []
     rows: list[SeedResult] = []
     with _environments(plan.task) as batch:
         recorded = plan.data.on_device()
         for seeds in plan.groups:
-            made = prepare(plan, recorded, seeds[0], folder, quiet)
+            made = prepare(plan, recorded, seeds[0], folder, quiet, shared)
             for policy, row in Group(plan, made, seeds, folder, batch).run(quiet):
                 policies.append(policy)
                 rows.append(replace(row, **made.report))
