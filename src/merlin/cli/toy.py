@@ -15,8 +15,8 @@ from merlin.errors import MerlinError
 class Toy:
     """Run one of the paper's illustrative experiments: point, fourrooms or multigoal.
 
-    Trains Merlin on walks away from a goal and GCSL beside it, draws what both do on a plane, and
-    measures it. For example:
+    Trains Merlin on walks away from a goal, trains GCSL for comparison, and plots and measures
+    the actions of both policies on a plane. For example:
 
       merlin toy point --out runs/toy-point
     """
@@ -26,7 +26,7 @@ class Toy:
     out: Path
     """Folder for the figures and toy.json."""
     seed: int = 0
-    """Of the walks and of the training."""
+    """Random seed of the walks and of the training."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
