@@ -45,7 +45,7 @@ DATASETS = [
     info("no meta", lambda d: (d / "meta.json").unlink(), META + "no such file"),
     info("meta is no JSON", rewrite_file("meta.json", lambda b: b[:-9]), META + "cannot be read"),
     info("meta is not text", rewrite_file("meta.json", lambda b: b"\xff\xfe{"), META),
-    info("meta is a list", rewrite_file("meta.json", lambda b: b"[]"), META + "is not a JSON object"),
+    info("meta is a list", rewrite_file("meta.json", lambda b: b"[]"), META + "is not a JSON"),
     info("another format", rewrite_meta(lambda m: m.update(format="x")), META + "format"),
     info("another schema", rewrite_meta(lambda m: m.update(schema=2)), META + "schema 2"),
     info("no files listed", rewrite_meta(lambda m: m.pop("files")), META + "lists no files"),

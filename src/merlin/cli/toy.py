@@ -44,7 +44,7 @@ class Toy:
         result = make(self.name, self.out, self.seed)
         if not self.json:
             table = Table("method", "horizon", "goals in the data", "goal asked for")
-            for column in ("mean angle to the shortest way", "of sampled actions", "reached from"):
+            for column in ("mean angle to the shortest path", "of sampled actions", "reached from"):
                 table.add_column(column, justify="right")
             for row in result["rows"]:
                 table.add_row(
