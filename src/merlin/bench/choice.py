@@ -14,21 +14,21 @@ class Choice:
     methods: tuple[str, ...] = ()
     """Only these methods."""
     seeds: int | None = None
-    """Number of seeds (default: that of the grid)."""
+    """Number of seeds; by default that of the grid."""
     updates: int | None = None
-    """Number of gradient steps (default: 5000 on the easier tasks, 15000 on SawyerDoor, 50000 on
-    the harder tasks, 100000 on OGBench)."""
+    """Number of gradient steps; by default 5000 on the easier tasks, 15000 on SawyerDoor, 50000 on
+    the harder tasks, 100000 on OGBench."""
     preset: str | None = None
     """Named set of hyperparameters, for methods that have it, e.g. small."""
     tuned: str = "own"
     """Which tuned values to use: own (for data that merlin collects) or paper (the paper's)."""
     episodes: int | None = None
-    """Episodes of data (default: as many as the paper's data has, but at most 10000)."""
+    """Episodes of data; by default as many as the paper's data has, but at most 10000."""
     eval_every: int | None = None
-    """Updates between evaluations (default: a fifth of all updates)."""
+    """Updates between evaluations; by default a fifth of all updates."""
     final_episodes: int | None = None
-    """Episodes on which a final policy is evaluated (default: 1000 on Point tasks, 250 on OGBench,
-    200 elsewhere)."""
+    """Episodes on which a final policy is evaluated; by default 1000 on Point tasks, 250 on
+    OGBench, 200 elsewhere."""
     seed: int = 0
     """The first seed."""
     pixels: bool = False

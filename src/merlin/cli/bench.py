@@ -40,9 +40,9 @@ class Bench:
     engine: str = "local"
     """Where to run cells: local (one worker process per core) or ray."""
     workers: int | None = None
-    """Number of cells to run at the same time (default: one per core)."""
+    """Number of cells to run at the same time; by default one per core."""
     address: str | None = None
-    """Address of a running Ray cluster (default: start one on this machine)."""
+    """Address of a running Ray cluster; by default a local one is started."""
     retry_failed: bool = False
     """Run failed cells again."""
     dry_run: bool = False

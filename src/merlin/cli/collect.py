@@ -34,7 +34,7 @@ class Collect:
     """Behaviour policy: random (the default), or expert (the task's trained expert with noise).
     For OGBench only regenerated: the recipe of the published data."""
     episodes: int | None = None
-    """Number of episodes (default: as many as the published data has)."""
+    """Number of episodes; by default as many as the published data has."""
     seed: int = 0
     """Random seed of the dataset."""
     noise: float = 0.2
@@ -44,11 +44,11 @@ class Collect:
     pixels: bool = False
     """Record images instead of states, for tasks that support it (see `merlin tasks`)."""
     workers: int | None = None
-    """Number of worker processes (default: one per core). It does not affect the data."""
+    """Number of worker processes; by default one per core. It does not affect the data."""
     engine: str = "local"
     """Where to run the workers: local (this machine) or ray."""
     address: str | None = None
-    """Address of a running Ray cluster (default: start one on this machine)."""
+    """Address of a running Ray cluster; by default a local one is started."""
     overwrite: bool = False
     """Replace an existing --out."""
     environment: OwnEnvironment = DEFAULT

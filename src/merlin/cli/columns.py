@@ -14,7 +14,7 @@ class ColumnOptions:
     recorded. For a robot log also names of dimensions, or of a column that holds the goals."""
     state: str | None = None
     """Columns of a robot log that form the state, by name or index: observation.state, or x,y, or
-    0:5 (default: look for the usual names)."""
+    0:5; by default the usual names are tried."""
     action: str | None = None
     """Columns of a robot log that form the action, in the same notation."""
     episode: str | None = None

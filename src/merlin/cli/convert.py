@@ -41,7 +41,7 @@ class Convert:
     pixels: bool = False
     """Replace states by images, for tasks that support it; the result is a dataset folder."""
     workers: int | None = None
-    """Number of worker processes that render images (default: one per core)."""
+    """Number of worker processes that render images; by default one per core."""
     overwrite: bool = False
     """Replace an existing destination."""
     json: bool = False

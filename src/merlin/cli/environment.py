@@ -15,11 +15,11 @@ class EnvironmentOptions:
     """How to use an environment given as module:EnvId."""
 
     max_steps: int | None = None
-    """Time limit of your own environment, in steps (default: the registered one)."""
+    """Time limit of your own environment, in steps; by default the registered one."""
     env_args: tuple[str, ...] = ()
     """Arguments of your own environment, as key=value."""
     success_key: str | None = None
-    """Key of info that reports success (default: is_success or success)."""
+    """Key of info that reports success; by default is_success or success."""
     goal_reward: float | None = None
     """Lowest reward that means that the goal is reached, if info does not report success."""
 

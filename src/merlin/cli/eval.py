@@ -27,17 +27,17 @@ class Eval:
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """A run folder."""
     episodes: int | None = None
-    """Episodes per seed, the same ones for every policy (default: 200, or 50 per goal for tasks
-    with fixed goals)."""
+    """Episodes per seed, the same ones for every policy; by default 200, or 50 per goal for tasks
+    with fixed goals."""
     horizon: tuple[int, ...] = ()
-    """Horizon that the policy is conditioned on; several for a sweep (default: its own)."""
+    """Horizon to condition the policy on (several for a sweep); by default its own."""
     temperature: float | None = None
-    """Factor on the policy's standard deviation when sampling actions; 0 takes the mean action
-    (default: the policy's own, which is 0 except for methods that always sample)."""
+    """Factor on the policy's standard deviation when sampling actions; 0 takes the mean action;
+    by default the policy's own, which is 0 except for methods that always sample."""
     checkpoint: str = "final"
     """Which policies to evaluate: final, or best (selected by evaluations during training)."""
     task: str | None = None
-    """Task to evaluate in (default: the run's own): one with the same dimensions, or your own
+    """Task to evaluate in, by default the run's own: one with the same dimensions, or your own
     environment as module:EnvId, which is imported only if you name it here."""
     environment: OwnEnvironment = DEFAULT
     video: Path | None = None

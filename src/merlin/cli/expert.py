@@ -27,11 +27,11 @@ class ExpertTrain:
     out: Path
     """Folder for the weights, the card, the learning curve and checkpoints."""
     cycles: int | None = None
-    """Number of cycles of playing and learning (default: that of the task's plan)."""
+    """Number of cycles of playing and learning; by default that of the task's plan."""
     seed: int = 0
     """Random seed."""
     workers: int | None = None
-    """Number of worker processes (default: one per core)."""
+    """Number of worker processes; by default one per core."""
     resume: bool = False
     """Resume the training in --out."""
     json: bool = False
@@ -75,7 +75,7 @@ class ExpertEval:
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
     """Name of the task."""
     actor: Path | None = None
-    """Weights to evaluate (default: those shipped with the package)."""
+    """Weights to evaluate; by default those shipped with the package."""
     episodes: int = 200
     """Number of episodes."""
     json: bool = False

@@ -22,7 +22,7 @@ class Export:
     out: Path
     """File to write, NAME.onnx; it must not exist."""
     seed: int | None = None
-    """Seed of the policy (default: the first seed of the run)."""
+    """Seed of the policy; by default the first seed of the run."""
     checkpoint: str = "final"
     """Which policy to export: final, or best (selected by evaluations during training)."""
     overwrite: bool = False

@@ -23,7 +23,7 @@ class Play:
     out: Path
     """Page to write, NAME.html; it must not exist."""
     seed: int | None = None
-    """Seed of the policies, which every run must have (default: the first seed of each)."""
+    """Seed of the policies, which every run must have; by default the first seed of each."""
     checkpoint: str = "final"
     """Which policies to show: final, or best (selected by evaluations during training)."""
     episodes: int = 12

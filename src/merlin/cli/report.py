@@ -20,7 +20,7 @@ class Report:
     dir: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
     """Folders written by `merlin bench`."""
     out: Path | None = None
-    """Folder for the report (default: the first DIR)."""
+    """Folder for the report; by default the first DIR."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 

@@ -48,19 +48,19 @@ class Train:
     """Also train on generated trajectories, with any learner: reverse-model, reverse-stitch,
     forward-model or forward-stitch."""
     mix: float | None = None
-    """Fraction of each batch drawn from generated trajectories, if the method generates any
-    (default: their fraction among all trajectories)."""
+    """Fraction of each batch drawn from generated trajectories, if the method generates any;
+    by default their fraction among all trajectories."""
     task: str | None = None
     """Task to evaluate in, if the dataset does not name it; none to skip evaluation. Your own
     environment, module:EnvId, is imported only if you name it here."""
     environment: OwnEnvironment = DEFAULT
     variant: str | None = None
     """Kind of data, expert or random: which data to collect for a task, and which tuned values to
-    use. For OGBench downloaded or regenerated (default: the downloaded file if it exists)."""
+    use. For OGBench: downloaded or regenerated, by default the downloaded file if it exists."""
     tuned: str = "own"
     """Which tuned values to use: own (for data that merlin collects) or paper (the paper's)."""
     episodes: int | None = None
-    """Number of episodes to collect for a task (default: as many as the paper's data has)."""
+    """Number of episodes to collect for a task; by default as many as the paper's data has."""
     pixels: bool = False
     """Collect images instead of states, for tasks that support it (see `merlin tasks`)."""
     goal: str = "vector"
@@ -72,7 +72,7 @@ class Train:
     (dd, g-dql, beso, merlin-p, merlin-mb) always do so."""
     columns: LogColumns = NONE
     updates: int | None = None
-    """Number of gradient steps (default: 5000). With --resume, the new total."""
+    """Number of gradient steps; by default 5000. With --resume, the new total."""
     seeds: int = 1
     """Number of policies to train, with seeds S, S + 1, ..."""
     seed: int = 0
@@ -88,15 +88,15 @@ class Train:
     eval_episodes: int = 100
     """New episodes per evaluation."""
     final_episodes: int | None = None
-    """Fixed episodes on which the final policy is evaluated (default: 200, or 50 per goal for
-    tasks with fixed goals)."""
+    """Fixed episodes on which the final policy is evaluated; by default 200, or 50 per goal for
+    tasks with fixed goals."""
     log_every: int = 200
     """Updates between lines of metrics.jsonl."""
     checkpoint_every: int = 1000
     """Updates between checkpoints."""
     held_out: float | None = None
     """Fraction of episodes that are held out to measure how well the policy predicts their
-    actions (default: 0 if there is a task to evaluate in; else 0.1, which also selects `best`)."""
+    actions; by default 0 if there is a task to evaluate in, else 0.1, which also selects `best`."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 

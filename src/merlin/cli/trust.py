@@ -28,8 +28,8 @@ class Trust:
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """A run folder that was trained with held-out episodes."""
     goals: Path | None = None
-    """Goals to assess: a .csv or .npy file with one goal per row (default: goals spread over the
-    held-out episodes)."""
+    """Goals to assess: a .csv or .npy file with one goal per row; by default goals spread over the
+    held-out episodes."""
     tolerance: float | None = None
     """Distance to a goal that counts as reached, if the task does not define it."""
     checkpoint: str = "final"
