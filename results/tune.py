@@ -2,9 +2,9 @@
 
     python results/tune.py --tasks SawyerDoor FetchPush --variants random
 
-Trains Merlin once per ratio and plays every horizon on 200 seeded episodes (1,000 on the Point
-tasks) that no final score uses. Every score is a line of results/tuning.jsonl; scores that are there are not measured again.
-The pair that is printed for a dataset is what belongs into the registry of tasks.
+Trains Merlin once per ratio and evaluates every horizon on 200 seeded episodes (1,000 on the Point
+tasks) that no final score uses. Appends one line per score to results/tuning.jsonl and skips scores
+that are there already. Prints the pair of values to put into the task registry for each dataset.
 """
 
 import argparse

@@ -1,10 +1,12 @@
 """What README and docs tell people to type works."""
 
+import importlib
 import importlib.util
 import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import merlin
@@ -25,6 +27,24 @@ def test_python_examples_run(page, tmp_path, monkeypatch, capsys):
     # The same lines with less work.
     exec(re.sub(r"(updates|episodes)=\d+", r"\1=20", block), names)
     assert isinstance(names["run"], merlin.Run)
+
+
+def test_the_method_in_contributing_trains(tmp_path, monkeypatch):
+    """One file and one line in LEARNERS are enough."""
+    (block,) = code("CONTRIBUTING.md", "python")
+    (tmp_path / "median_cloning.py").write_text(block)
+    monkeypatch.syspath_prepend(tmp_path)
+    learner = importlib.import_module("median_cloning").MedianCloning
+    assert '"median": MedianCloning,' in (ROOT / "CONTRIBUTING.md").read_text()
+    monkeypatch.setitem(merlin.LEARNERS, "median", learner)
+    states = np.random.default_rng(0).uniform(-0.5, 0.5, (4, 6, 2))
+    episodes = [
+        merlin.Episode(observations=s, actions=np.diff(s, axis=0), achieved_goals=s) for s in states
+    ]
+    data = merlin.Dataset.from_episodes(episodes)
+    run = merlin.train("median", data, updates=20, out=tmp_path / "run")
+    again = merlin.load_run(tmp_path / "run").policy
+    np.testing.assert_array_equal(again(states[0, 0], states[0, 1]), run.policy(*states[0, :2]))
 
 
 def test_commands_in_the_readme_exist():

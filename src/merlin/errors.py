@@ -1,8 +1,8 @@
-"""The exceptions that are meant for the person at the keyboard."""
+"""Exceptions whose messages are shown to the user."""
 
 
 class Incomplete(Exception):
-    """Work that is done in part: a sentence on what is missing, and the result so far.
+    """Work that is only partly done: one sentence on what is missing, and the result so far.
 
     The command line prints both and exits with code 1.
     """
@@ -15,11 +15,11 @@ class Incomplete(Exception):
 class MerlinError(Exception):
     """Bad input: one sentence that says what is wrong, where, and what to do.
 
-    The command line prints it and exits with code 2; everything else that is raised is a bug.
+    The command line prints it and exits with code 2. Any other exception is a bug.
     """
 
 
 def in_words(error: OSError) -> str:
-    """What the system refused: a full disk, a name that is too long, no permission."""
+    """An operating system error as a sentence: a full disk, a long file name, no permission."""
     where = f"{error.filename}: " if error.filename is not None else ""
-    return f"{where}{error.strerror or error}; nothing half-written is left, mend it and repeat."
+    return f"{where}{error.strerror or error}; no partial files are left, fix this and try again."

@@ -402,9 +402,12 @@ def test_a_plan_says_what_is_there_and_what_is_missing(call, tmp_path):
         (["paper", "--seeds", "0"], "--seeds: 0 is not 1 or more"),
         (["paper", "--seed", "-1"], "--seed: -1 is negative"),
         (["paper", "--preset", "huge"], "no method of the grid has a preset 'huge'"),
-        (["smoke", "--engine", "cloud", "--out", "OUT"], "--engine: 'cloud' is not local or ray"),
-        (["smoke", "--address", "auto", "--out", "OUT"], "--address: belongs to --engine ray"),
-        (["smoke", "--workers", "0", "--out", "OUT"], "--workers: 0 is not 1 or more"),
+        (
+            ["smoke", "--engine", "cloud", "--out", "OUT"],
+            "--engine: 'cloud' is unknown; choose local or ray",
+        ),
+        (["smoke", "--address", "auto", "--out", "OUT"], "--address: applies only to --engine ray"),
+        (["smoke", "--workers", "0", "--out", "OUT"], "--workers: 0 is below 1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -193,7 +193,7 @@ def two_at_once(material: Material, folder: Path) -> str | None:
     for end in ends:
         if problem := end.problem(0, 2):
             return problem
-        if end.code == 2 and "is at it" not in end.err:
+        if end.code == 2 and "is in use by" not in end.err:
             return f"said {end.err[-200:]}"
     steps = [json.loads(line)["step"] for line in (copy / "seed-0/metrics.jsonl").open()]
     if len({*steps}) != 80:

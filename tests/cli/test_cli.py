@@ -124,7 +124,7 @@ def test_train_without_a_task_says_so(call, call_json, tmp_path):
     data = merlin.collect("PointReach", "random", episodes=5)
     merlin.save(replace(data, task=None), tmp_path / "data")
     printed = call("train", tmp_path / "data", "--out", tmp_path / "run", *FEW)
-    assert "judged by held-out episodes" in printed.out
+    assert "evaluated on held-out episodes" in printed.out
     # Its policies can still be scored where they belong.
     found = call_json("eval", tmp_path / "run", "--task", "PointReach", "--episodes", 5)
     assert found["task"] == "PointReach"
@@ -237,10 +237,10 @@ def test_help_mentions_every_command(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["trian"], "no command is called 'trian'; did you mean 'train'?"),
-        (["evla", "x"], "no command is called 'evla'; did you mean 'eval'?"),
-        (["xyz"], f"no command is called 'xyz'; choose from {', '.join(COMMANDS)}."),
-        ([], f"no command is given; choose from {', '.join(COMMANDS)}; see `merlin --help`."),
+        (["trian"], "unknown command 'trian'; did you mean 'train'?"),
+        (["evla", "x"], "unknown command 'evla'; did you mean 'eval'?"),
+        (["xyz"], f"unknown command 'xyz'; choose from {', '.join(COMMANDS)}."),
+        ([], f"no command given; choose from {', '.join(COMMANDS)}; see `merlin --help`."),
         (["convert"], "merlin convert needs SOURCE and DESTINATION; see `merlin convert --help`."),
         (
             ["train", "PointReach", "--variant", "random", "--algo", "wgcls", "--out", "x"],

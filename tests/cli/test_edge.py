@@ -46,7 +46,7 @@ def test_a_full_output_and_a_closed_one():
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert ended.returncode == 1
     assert ended.stderr == (
-        "merlin: No space left on device; nothing half-written is left, mend it and repeat.\n"
+        "merlin: No space left on device; no partial files are left, fix this and try again.\n"
     )
     closed = subprocess.run(
         ["sh", "-c", f"exec {sys.executable} -c 'from merlin.cli import main; main()' tasks >&-"],
@@ -84,7 +84,10 @@ def test_a_bench_with_failed_cells_exits_with_1_and_says_which(tmp_path, monkeyp
 def test_a_place_is_collected_into_by_one_process(tmp_path):
     out = tmp_path / "data"
     held = lock(tmp_path / ".data.lock", "held")
-    with held, pytest.raises(MerlinError, match=rf"data: process {os.getpid()} on \S+ is at it"):
+    with (
+        held,
+        pytest.raises(MerlinError, match=rf"data: is in use by process {os.getpid()} on \S+;"),
+    ):
         collect_to(out, TASKS["PointReach"], "random", episodes=1)
     collect_to(out, TASKS["PointReach"], "random", episodes=1)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]

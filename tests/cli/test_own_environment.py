@@ -121,5 +121,6 @@ def test_the_documented_commands(folder):
     # But the data can be trained on without it.
     nowhere = ["--task", "none", "--updates", 20, "--out", "nowhere"]
     assert (
-        "judged by held-out episodes" in run(folder, "train", "data/ring", *small, *nowhere).stdout
+        "evaluated on held-out episodes"
+        in run(folder, "train", "data/ring", *small, *nowhere).stdout
     )

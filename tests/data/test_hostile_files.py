@@ -294,7 +294,7 @@ def test_an_archive_that_does_not_fit_together(rng, tmp_path, capsys, change, sa
         ("train {good} --out {new} --task FetchPush", "task FetchPush: "),
         ("train PointReach --variant random --phi 0:2 --out {new}", "--phi: PointReach"),
         ("train {good} --out {new} --set hindsight_ratio=0.5", "hindsight_ratio: 0.5"),
-        ("info {good} --task FetchPush", "goal have (25, 4, 3) dimensions there"),
+        ("info {good} --task FetchPush", "goal have dimensions (25, 4, 3)"),
         ("info {good} --phi 9", "--phi 9:10: {good} has states of only 5 numbers"),
         ("convert {good} {good}", "{good}: already exists"),
         ("convert {good} {new}.pkl", "{new}.pkl: this format needs desired goals"),
@@ -304,7 +304,7 @@ def test_an_archive_that_does_not_fit_together(rng, tmp_path, capsys, change, sa
         ("convert {good} {new} --task Moon", "'Moon'"),
         (
             "convert {good} {new} --task Reacher",
-            "goal have (11, 2, 2) dimensions there",
+            "goal have dimensions (11, 2, 2)",
         ),
         ("convert {good}", "DESTINATION"),
     ],

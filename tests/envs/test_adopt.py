@@ -183,7 +183,7 @@ def straight_rows(seen):
 
 
 def test_a_goal_that_moves_is_refused():
-    with pytest.raises(MerlinError, match="goal moves within an episode"):
+    with pytest.raises(MerlinError, match="goal changes within an episode"):
         merlin.collect(f"{OWN}Wandering-v0", "random", episodes=2, workers=1)
 
 
@@ -219,7 +219,7 @@ def test_a_file_names_no_code(tmp_path, monkeypatch):
     with pytest.raises(MerlinError, match=r"--task 'trap_world:own/Trap-v0'"):
         choose("trap_world:own/Trap-v0?max_steps=3", None)
     for known in ("merlin/PointReach-v0", "CartPole-v1", TASKS["PointReach"].env_id):
-        with pytest.raises(MerlinError, match="its code is not run"):
+        with pytest.raises(MerlinError, match="whose code is not run"):
             choose(f"trap_world:{known}", None)
     assert not (tmp_path / "sprung").exists()
     # What the user names, too, is imported, with the options that were recorded.

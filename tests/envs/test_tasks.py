@@ -275,7 +275,7 @@ def test_your_own_environment_is_a_task(ring):
         ("no_such_module:Env-v0", "no_such_module"),
         ("gymnasium:NoSuch-v0", "NoSuch"),
         ("FetchPsuh", "did you mean FetchPush?"),
-        ("CartPole-v1", "no goal environment"),
+        ("CartPole-v1", "is not a goal environment"),
     ],
 )
 def test_what_is_no_task_is_refused(name, fragment):

@@ -157,7 +157,7 @@ def test_links_in_a_folder_of_ours_are_refused(tmp_path):
     (tmp_path / "run" / "seed-0").mkdir(parents=True)
     refuse_links(tmp_path / "run")
     (tmp_path / "run" / "seed-0" / "x").symlink_to(tmp_path)
-    with pytest.raises(MerlinError, match=r"seed-0/x: is a link"):
+    with pytest.raises(MerlinError, match=r"seed-0/x: is a symbolic link"):
         refuse_links(tmp_path / "run")
 
 
@@ -175,7 +175,7 @@ def test_a_lock_names_its_holder_and_ends_with_it(tmp_path, capsys):
     path = tmp_path / ".lock"
     other = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE)
     assert other.stdout.readline() == b"ready\n"
-    said = rf"the cache: process {other.pid} on \S+ is at it"
+    said = rf"the cache: is in use by process {other.pid} on \S+;"
     with pytest.raises(MerlinError, match=said), lock(path, "the cache"):
         pass
     other.kill()

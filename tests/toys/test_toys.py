@@ -212,7 +212,7 @@ def test_shaded_cells_are_those_from_which_the_goal_is_not_reached(small):
 @pytest.mark.parametrize(
     ("arguments", "fragment"),
     [
-        (["maze", "--out", "new"], "no 'maze'; choose from point, fourrooms, multigoal"),
+        (["maze", "--out", "new"], "'maze' is unknown; choose from point, fourrooms, multigoal"),
         (["point", "--out", "new", "--seed", "-1"], "--seed: -1"),
         (["point", "--out", "file/new"], "cannot be created"),
     ],

@@ -285,7 +285,7 @@ def test_augment_any_learner_from_the_command_line(point_folder, call, tmp_path)
         (["--augment", "stich"], "--augment: no augmentation is called 'stich'"),
         (["--algo", "merlin-np", "--set", "threshold=2"], "threshold: 2.0"),
         (["--algo", "merlin-np", "--mix", "1.5"], "--mix: 1.5"),
-        (["--mix", "0.25"], "--mix: merlin makes no trajectories"),
+        (["--mix", "0.25"], "--mix: merlin generates no trajectories"),
         (["--algo", "merlin-p", "--preset", "tiny"], "no preset 'tiny'"),
     ],
 )

@@ -97,7 +97,7 @@ def test_a_link_in_a_run_folder_is_refused_before_anything_is_written(run_folder
     if (folder / name).is_dir():
         shutil.rmtree(folder / name)
     (folder / name).symlink_to(victim)
-    with pytest.raises(MerlinError, match="is a link"):
+    with pytest.raises(MerlinError, match="is a symbolic link"):
         resume(folder, updates=70)
     assert list(victim.iterdir()) == []
     assert read_config(folder).schedule.updates == 60
@@ -108,5 +108,5 @@ def test_two_runs_of_one_command_do_not_share_a_folder(point_data, tmp_path):
     from merlin.training.folder import opened
 
     train(point_data, tmp_path / "run", updates=2)
-    with opened(tmp_path / "run", resume=True), pytest.raises(MerlinError, match="is at it"):
+    with opened(tmp_path / "run", resume=True), pytest.raises(MerlinError, match="is in use by"):
         resume(tmp_path / "run", updates=4)

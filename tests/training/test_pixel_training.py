@@ -229,8 +229,8 @@ class TestCommandLine:
         [
             (["collect", "Reacher", "--pixels", "--out", "{new}"], "Reacher has no images"),
             (["convert", "{images}", "{new}", "--pixels"], "has images already"),
-            (["convert", "{images}", "{new}.npz", "--pixels"], "is no dataset folder"),
-            (["train", "{images}", "--pixels", "--out", "{new}"], "is recorded already"),
+            (["convert", "{images}", "{new}.npz", "--pixels"], "is not a dataset folder"),
+            (["train", "{images}", "--pixels", "--out", "{new}"], "is already recorded"),
             (["train", "{images}", "--goal", "photo", "--out", "{new}"], "neither vector nor"),
             (["train", "{images}", "--shift", "-1", "--out", "{new}"], "--shift: -1"),
             (["train", "{states}", "--goal", "image", "--out", "{new}"], "no images"),

@@ -133,7 +133,7 @@ def test_two_processes_do_not_train_in_one_folder(point_data, tmp_path):
     train(point_data, folder, updates=2)
     other = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE)
     assert other.stdout.readline() == b"ready\n"
-    with pytest.raises(MerlinError, match=rf"run: process {other.pid} on \S+ is at it"):
+    with pytest.raises(MerlinError, match=rf"run: is in use by process {other.pid} on \S+;"):
         resume(folder, updates=4)
     other.kill()
     other.communicate()

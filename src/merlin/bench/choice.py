@@ -1,39 +1,39 @@
-"""What to run of a grid. Needs nothing heavy, as the command line is made from it."""
+"""Which part of a grid to run. Imports nothing heavy, because the command line uses it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What to run of a grid; what is not given is left to the grid."""
+    """Which part of a grid to run; options that are not given keep the defaults of the grid."""
 
     tasks: tuple[str, ...] = ()
     """Only these tasks."""
     variants: tuple[str, ...] = ()
-    """Only these kinds of data: expert, random; of OGBench downloaded or regenerated."""
+    """Only these kinds of data: expert, random; for OGBench downloaded, regenerated."""
     methods: tuple[str, ...] = ()
     """Only these methods."""
     seeds: int | None = None
-    """How many seeds; 3 on the easier tasks, 2 on the harder, 1 of diffusion methods and in
-    ablations unless given."""
+    """Number of seeds; by default 3 on the easier tasks, 2 on the harder ones, 1 for diffusion
+    methods and ablations."""
     updates: int | None = None
-    """Gradient steps; 5000 on the easier tasks (SawyerDoor 15000), 50000 on the harder and 100000
-    on OGBench's unless given."""
+    """Number of gradient steps; by default 5000 on the easier tasks, 15000 on SawyerDoor, 50000 on
+    the harder tasks, 100000 on OGBench."""
     preset: str | None = None
-    """Named set of hyperparameters, for the methods that have it; the diffusion methods are small
-    unless another is given: default has the sizes of their releases."""
+    """Named set of hyperparameters, for methods that have it. The diffusion methods use small by
+    default; pass default for the sizes of their releases."""
     tuned: str = "own"
-    """Which tuned values: own (on data that merlin collects) or paper (on the paper's)."""
+    """Which tuned values to use: own (for data that merlin collects) or paper (the paper's)."""
     episodes: int | None = None
-    """Episodes of data; as many as in the paper's but at most 10000 unless given."""
+    """Episodes of data; by default as many as the paper's data has, but at most 10000."""
     eval_every: int | None = None
-    """Updates between evaluations; a fifth of all unless given."""
+    """Updates between evaluations; by default a fifth of all updates."""
     final_episodes: int | None = None
-    """Episodes that score a final policy; 1000 on Point tasks, 250 on OGBench's, 200 elsewhere
-    unless given."""
+    """Episodes on which a final policy is evaluated; by default 1000 on Point tasks, 250 on
+    OGBench, 200 elsewhere."""
     seed: int = 0
     """The first seed."""
     pixels: bool = False
-    """Learn from images, on the tasks that have them; batches are small then."""
+    """Train from images, on tasks that support it, with small batches."""
     latents: bool = False
-    """Of images: half of the updates train an encoder, the others the method on its latents."""
+    """With --pixels: half of the updates train an encoder, the rest the method on its latents."""

@@ -1,4 +1,4 @@
-"""Parsing, and the promise of how errors look: one sentence on stderr, exit code 2."""
+"""Argument parsing and error reporting: one sentence on stderr, and an exit code."""
 
 import contextlib
 import dataclasses
@@ -48,30 +48,35 @@ COMMANDS: dict[str, type] = {
 }
 
 POSITIONAL = ("data", "run", "source", "destination", "task")
-"""Arguments that are given without a flag, in some commands at least."""
+"""Arguments that at least one command takes without a flag."""
 
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.
 
-Bring trajectories (or collect some), train a policy that reaches any goal, and measure it:
+Bring recorded trajectories (or collect some), train a policy that reaches goals, and evaluate it:
 
   merlin train PointRooms --variant random --algo merlin --updates 4000 --out runs/rooms
   merlin eval runs/rooms --episodes 1000
 
-Every command takes --json: the last line of stdout is then one JSON object. `merlin --version`
-tells which version this is."""
+With --json, every command prints one JSON object as the last line of stdout. `merlin --version`
+prints the version."""
 _HELP = ("-h", "--help")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 done in part or refused by the system, 2 bad input,
-    130 stopped by Ctrl-C."""
+    """Run one command.
+
+    Exit codes: 0 success, 1 partial failure or an operating system error, 2 bad input, 130 stopped
+    by Ctrl-C.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--version"]:
         print(f"merlin {__version__}")
         return
     command: Any = None
     if sys.stdout is None:
-        _stop("stdout is closed, so nothing can be told; open it, or redirect it to a file.", 1)
+        _stop(
+            "stdout is closed, so no result can be printed; open it, or redirect it to a file.", 1
+        )
     try:
         command = parse(arguments)
         _tell(command(), arguments)
@@ -82,18 +87,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _stop(_with_flag(str(error), command), 2)
     except Interrupted as stop:
         print(f"merlin: {stop}", file=sys.stderr, flush=True)
-        os._exit(130)  # all is saved; to free gigabytes in order would take seconds
+        os._exit(130)  # everything is saved; an orderly exit would take seconds
     except KeyboardInterrupt:
         _stop("stopped.", 130)
     except BrokenPipeError:
-        # The reader of our output has gone (`merlin tasks | head`); that is no error of ours.
+        # The reader has closed the pipe (`merlin tasks | head`), which is not an error.
         _silence()
         sys.exit(0)
     except OSError as error:
         _silence()
         _stop(in_words(error), 1)
     except MemoryError:
-        _stop("there is not enough memory for this; give it less data or a smaller batch.", 1)
+        _stop("there is not enough memory; use less data or a smaller batch.", 1)
 
 
 def _tell(result: Any, arguments: Sequence[str]) -> None:
@@ -103,23 +108,25 @@ def _tell(result: Any, arguments: Sequence[str]) -> None:
 
 
 def _silence() -> None:
-    """Nothing more can be written to stdout, and Python would try once more as it ends."""
-    with contextlib.suppress(OSError):  # it may be no file
+    """Redirect stdout to /dev/null: it cannot be written, but Python flushes it on exit."""
+    with contextlib.suppress(OSError):  # stdout may have no file descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parse(arguments: Sequence[str]) -> Any:
-    """The command that the arguments describe; tyro's complaints become one sentence."""
-    if list(arguments).count("--set") > 1:  # tyro would forget all but the last
-        raise MerlinError("--set: is given twice; put all settings behind one: --set a=1 b=2.")
+    """Parse the arguments into a command; errors of tyro become one sentence."""
+    if list(arguments).count("--set") > 1:  # tyro would keep only the last one
+        raise MerlinError(
+            "--set: is given more than once; pass all settings to one: --set a=1 b=2."
+        )
     complaint = io.StringIO()
     named = bool(arguments) and arguments[0] in COMMANDS
     if not arguments:
         known = ", ".join(COMMANDS)
-        raise MerlinError(f"no command is given; choose from {known}; see `merlin --help`.")
+        raise MerlinError(f"no command given; choose from {known}; see `merlin --help`.")
     if not named and arguments[0] not in _HELP and not arguments[0].startswith("--tyro-"):
         hint = instead(arguments[0], COMMANDS)
-        raise MerlinError(f"no command is called {arguments[0]!r}; {hint}")
+        raise MerlinError(f"unknown command {arguments[0]!r}; {hint}")
     try:
         with contextlib.redirect_stderr(complaint):
             return tyro.cli(
@@ -138,7 +145,7 @@ def parse(arguments: Sequence[str]) -> Any:
 
 
 def _union(short: bool) -> Any:
-    """All commands as one type; `short` keeps only the first line of what each does."""
+    """All commands as one type; `short` keeps only the first line of each description."""
     options = []
     for name, command in COMMANDS.items():
         about = (command.__doc__ or "").strip()
@@ -148,9 +155,9 @@ def _union(short: bool) -> Any:
 
 
 def _sentence(box: str) -> str:
-    """What tyro's box says in its first paragraph, with its nearest suggestion."""
+    """The first paragraph of a boxed error of tyro, with the closest suggestion."""
     lines = [re.sub(r"^[│|]\s*|\s*[│|]$", "", line).strip() for line in box.splitlines()[1:]]
-    # Where stdout is not UTF-8 there is no box, and a rule under the title instead.
+    # If stdout is not UTF-8, there is a rule under the title instead of a box.
     rest_of_box = itertools.dropwhile(_is_rule, lines)
     paragraph = itertools.takewhile(lambda line: not _is_rule(line), rest_of_box)
     what = " ".join(paragraph).rstrip(".") or "the arguments cannot be read"
@@ -174,7 +181,7 @@ def _is_rule(line: str) -> bool:
 
 
 def _with_flag(message: str, command: Any) -> str:
-    """Name an argument as it is written here: `seeds: ...` becomes `--seeds: ...`."""
+    """Write an argument as a command line flag: `seeds: ...` becomes `--seeds: ...`."""
     name = re.match(r"[a-z_]+(?=[: ])", message)
     if command is None or name is None or name.group() in POSITIONAL:
         return message
@@ -184,7 +191,7 @@ def _with_flag(message: str, command: Any) -> str:
 
 
 def _fields(command: Any) -> Iterator[str]:
-    """Options of a command, with those of its groups of options."""
+    """Names of the options of a command, including those of its option groups."""
     for field in dataclasses.fields(command):
         yield field.name
         if dataclasses.is_dataclass(value := getattr(command, field.name)):

@@ -23,11 +23,12 @@ NOT_CHOSEN = Choice()
 
 @dataclass(frozen=True)
 class Bench:
-    """Run a grid of trainings and keep one row of results for each.
+    """Run a grid of training runs and store one row of results for each.
 
     Grids: paper (the main tables), forward-backward, stitching, hindsight and horizon (the
-    ablations), timing, ogbench (the eight pointmazes, or others by --tasks), and smoke (a little
-    of everything, in minutes). Started again, only what is missing runs. For example:
+    ablations), timing, ogbench (the eight pointmaze datasets, or those given with --tasks), and
+    smoke (a small version of everything that runs in minutes). Run the same command again to
+    resume: finished cells are skipped. For example:
 
       merlin bench smoke --out runs/smoke && merlin report runs/smoke
       merlin bench paper --tasks PointReach FetchReach --seeds 2 --out runs/paper
@@ -38,21 +39,20 @@ class Bench:
     grid: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GRID")]
     """Name of the grid."""
     out: Path | None = None
-    """Folder of the rows; several grids may share one."""
+    """Folder to write the rows to; several grids may share one."""
     choice: tyro.conf.OmitArgPrefixes[Choice] = NOT_CHOSEN
     engine: str = "local"
-    """Where cells run: local (one process per core) or ray."""
+    """Where to run cells: local (one worker process per core) or ray."""
     workers: int | None = None
-    """Cells at a time; one per core unless given."""
+    """Number of cells to run at the same time; by default one per core."""
     address: str | None = None
-    """Of a running Ray cluster; one is started here unless given."""
+    """Address of a running Ray cluster; by default a local one is started."""
     retry_failed: bool = False
-    """Run cells again that failed before."""
+    """Run failed cells again."""
     dry_run: bool = False
-    """Print the cells and about how long each takes, and run nothing."""
+    """List the cells with an estimate of their run time, and exit."""
     plan: bool = False
-    """Print what is there, what is missing and the hours left, by dataset and method, and run
-    nothing."""
+    """Print what exists, what is missing and the hours left, by dataset and method, and exit."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
@@ -97,7 +97,7 @@ class Bench:
                 "unknown": [cell.name for cell in time.unknown],
             }
         if self.out is None:
-            raise MerlinError("--out: is missing; name the folder that the rows are written to.")
+            raise MerlinError("--out: is missing; give the folder to write the rows to.")
         print(said, file=sys.stderr)
         return self._run(cells)
 
@@ -118,7 +118,7 @@ class Bench:
                 quiet=False,
             )
         except KeyboardInterrupt:
-            print("merlin: stopped; the same command goes on where this was.", file=sys.stderr)
+            print("merlin: stopped; run the same command again to resume.", file=sys.stderr)
             sys.exit(130)
         rows = [results.rows[cell.name] for cell in cells]
         failed = sorted({row.cell for row in rows if not row.done})
@@ -126,7 +126,7 @@ class Bench:
             print(
                 f"{self.out}: {len(rows) - len(failed)} cells done, {len(failed)} failed;", end=""
             )
-            print(f" `merlin report {shlex.quote(str(self.out))}` shows them.")
+            print(f" run `merlin report {shlex.quote(str(self.out))}` to see the results.")
         result = {"out": str(self.out), "cells": len(rows), "failed": failed}
         if failed:
             raise Incomplete(
@@ -137,7 +137,7 @@ class Bench:
         return result
 
     def _command(self) -> str:
-        """As it was given, but for what does not change the rows."""
+        """The command as given, without options that do not change the rows."""
         words = ["merlin", "bench", self.grid]
         for field in dataclasses.fields(self.choice):
             value = getattr(self.choice, field.name)

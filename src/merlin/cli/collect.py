@@ -14,9 +14,9 @@ from merlin.io.files import check_free
 
 @dataclass(frozen=True)
 class Collect:
-    """Play a task and write the episodes as a dataset folder.
+    """Play episodes of a task and write them to a dataset folder.
 
-    The same seed gives the same data. Stopped or killed, the same command goes on where it was.
+    The same seed gives the same data. If the command is interrupted, run it again to resume.
     For example:
 
       merlin collect PointRooms --variant random --episodes 2000 --out data/rooms
@@ -27,30 +27,30 @@ class Collect:
     """
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
-    """Name of the task, as `merlin tasks` lists it, ogbench:NAME, or module:EnvId of your own."""
+    """A task listed by `merlin tasks`, ogbench:NAME, or your own environment as module:EnvId."""
     out: Path
-    """Folder to write; it must not exist yet."""
+    """Folder to write; it must not exist."""
     variant: str | None = None
-    """How to act: random (unless given), or expert (the task's trained expert with noise). Of
-    OGBench there is only regenerated: by the recipe of the published data."""
+    """Behaviour policy: random (the default), or expert (the task's trained expert with noise).
+    For OGBench only regenerated: the recipe of the published data."""
     episodes: int | None = None
-    """How many episodes; as many as in the published data unless given."""
+    """Number of episodes; by default as many as the published data has."""
     seed: int = 0
-    """Seed of the whole dataset."""
+    """Random seed of the dataset."""
     noise: float = 0.2
-    """Deviation of the Gaussian noise on an expert's actions."""
+    """Standard deviation of the Gaussian noise added to expert actions."""
     uniform: float = 0.3
-    """Share of an expert's actions that are replaced by uniform ones."""
+    """Fraction of expert actions that are replaced by uniformly random ones."""
     pixels: bool = False
-    """Record images instead of states, for the tasks that have them (see `merlin tasks`)."""
+    """Record images instead of states, for tasks that support it (see `merlin tasks`)."""
     workers: int | None = None
-    """Processes that play; one per core unless given. The data does not depend on it."""
+    """Number of worker processes; by default one per core. It does not affect the data."""
     engine: str = "local"
-    """Where to play: local (processes of this machine) or ray."""
+    """Where to run the workers: local (this machine) or ray."""
     address: str | None = None
-    """Of a running Ray cluster; one is started here unless given."""
+    """Address of a running Ray cluster; by default a local one is started."""
     overwrite: bool = False
-    """Replace what is at --out."""
+    """Replace an existing --out."""
     environment: OwnEnvironment = DEFAULT
     json: bool = False
     """Print one JSON object as the last line of stdout."""
@@ -83,7 +83,7 @@ class Collect:
                 quiet=False,
             )
         except KeyboardInterrupt:
-            print("merlin: stopped; the same command goes on where this was.", file=sys.stderr)
+            print("merlin: stopped; run the same command again to resume.", file=sys.stderr)
             sys.exit(130)
         finally:
             if engine is not None:

@@ -1,4 +1,4 @@
-"""Options that say what the columns of a robot log are."""
+"""Options that map the columns of a robot log to states, actions and goals."""
 
 from dataclasses import asdict, dataclass
 
@@ -7,21 +7,21 @@ import tyro
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """Which columns of a log are state, action and goal."""
+    """Which columns of a robot log are the state, the action and the goal."""
 
     phi: str | None = None
-    """Part of a state that is its goal, as 0:2 or 0,1,5, if achieved goals are not recorded. Of a
-    robot log also names of its dimensions, or of another column that holds the goals."""
+    """Part of the state that is the achieved goal, as 0:2 or 0,1,5, if achieved goals are not
+    recorded. For a robot log also names of dimensions, or of a column that holds the goals."""
     state: str | None = None
-    """Columns of a robot log that are the state, by name or index: observation.state, or x,y, or
-    0:5; looked for by the usual names unless given."""
+    """Columns of a robot log that form the state, by name or index: observation.state, or x,y, or
+    0:5; by default the usual names are tried."""
     action: str | None = None
-    """Columns of a robot log that are the action, likewise."""
+    """Columns of a robot log that form the action, in the same notation."""
     episode: str | None = None
-    """Column that tells the episode, of a log that is one table."""
+    """Column with the episode number, for a log that is a single table."""
 
     def given(self) -> dict[str, str]:
-        """What is said, as `merlin.load` takes it."""
+        """The options that were given, as keyword arguments of `merlin.load`."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

@@ -13,10 +13,11 @@ from merlin.errors import MerlinError
 
 @dataclass(frozen=True)
 class Convert:
-    """Write a dataset in another format, told by the name of the destination, or as images.
+    """Convert a dataset to another format, or to images.
 
-    NAME.pkl is the WGCSL benchmark's buffer, NAME.npz is OGBench's layout, minari:ID goes to
-    Minari's local store, and any other name becomes a dataset folder. For example:
+    The name of the destination selects the format: NAME.pkl is the WGCSL benchmark's buffer,
+    NAME.npz is OGBench's layout, minari:ID is Minari's local store, and any other name is a
+    dataset folder. For example:
 
       merlin convert buffer.pkl data/push --task FetchPush --variant expert
       merlin convert maze.npz data/maze --phi 0:2
@@ -26,23 +27,23 @@ class Convert:
     """
 
     source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
-    """What to read: a dataset folder, a .pkl or .npz file, minari:ID, or a robot log (see
+    """Dataset to read: a dataset folder, a .pkl or .npz file, minari:ID, or a robot log (see
     docs/logs.md)."""
     destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
-    """What to write."""
+    """Dataset to write."""
     task: str | None = None
-    """Task that the data is from, if it does not say so itself."""
+    """Task of the data, if the data does not name it."""
     variant: str | None = None
-    """Kind of data, expert or random, if it does not say so itself."""
+    """Kind of data, expert or random, if the data does not name it."""
     columns: LogColumns = NONE
     about: tuple[str, ...] = ()
-    """What to keep with the data, as key=value: rate=10 units=pixels actions=absolute."""
+    """Facts to store with the data, as key=value: rate=10 units=pixels actions=absolute."""
     pixels: bool = False
-    """Replace states by images, for the tasks that have them; the result is a dataset folder."""
+    """Replace states by images, for tasks that support it; the result is a dataset folder."""
     workers: int | None = None
-    """Processes that make images; one per core unless given."""
+    """Number of worker processes that render images; by default one per core."""
     overwrite: bool = False
-    """Replace what is at the destination."""
+    """Replace an existing destination."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
@@ -74,14 +75,16 @@ class Convert:
         return {"source": self.source, "path": self.destination, **describe.describe(data)}
 
     def _film(self, data: Any) -> Any:
-        """The data with images, which are made while they are written."""
+        """The data with images, which are rendered while they are written."""
         from merlin.data.formats import written_as
         from merlin.data.rendering import with_images
 
         if data.task is None:
-            raise MerlinError("--pixels: the data names no task; say which with --task.")
+            raise MerlinError("--pixels: the data does not name its task; give it with --task.")
         if written_as(self.destination) != "native":
-            raise MerlinError(f"--pixels: {self.destination} is no dataset folder; name one.")
+            raise MerlinError(
+                f"--pixels: {self.destination} is not a dataset folder; images need one."
+            )
         task = choose(data.task, self.task)
         assert task is not None
         return with_images(data, task, workers=self.workers, quiet=False)
@@ -94,5 +97,5 @@ def _pair(text: str) -> tuple[str, str | float]:
     if key != "rate":
         return key, value
     if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", value) or float(value) == 0:
-        raise MerlinError(f"--about {text}: the rate is no number of steps per second above 0.")
+        raise MerlinError(f"--about {text}: the rate must be a number of steps per second above 0.")
     return key, float(value)

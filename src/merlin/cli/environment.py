@@ -1,4 +1,4 @@
-"""Options that say how somebody else's environment is to be used."""
+"""Options for environments of the user."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from merlin.errors import MerlinError
 
 @dataclass(frozen=True)
 class EnvironmentOptions:
-    """How to use an environment that is named by module:EnvId."""
+    """How to use an environment given as module:EnvId."""
 
     max_steps: int | None = None
-    """Time limit of an environment of your own, if it has none or another is wanted."""
+    """Time limit of your own environment, in steps; by default the registered one."""
     env_args: tuple[str, ...] = ()
-    """Arguments to make it with, as key=value."""
+    """Arguments of your own environment, as key=value."""
     success_key: str | None = None
-    """Key of info that says whether its goal is reached; is_success or success unless given."""
+    """Key of info that reports success; by default is_success or success."""
     goal_reward: float | None = None
-    """Lowest reward that means that its goal is reached, if info does not say so."""
+    """Lowest reward that means that the goal is reached, if info does not report success."""
 
     def of(self, task: str) -> str:
-        """The full name of an environment used so."""
+        """The name of the environment together with these options."""
         given = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -35,8 +35,8 @@ class EnvironmentOptions:
         if own(task):
             flag = next(iter(given)).replace("_", "-")
             raise MerlinError(
-                f"--{flag}: is for environments of your own, named as module:EnvId; {task} is one "
-                "of merlin's tasks."
+                f"--{flag}: applies only to your own environments, given as module:EnvId; omit it "
+                f"for {task}, which is one of merlin's tasks."
             )
         known = names.parse(task)
         pairs = dict(_pair(text) for text in given.pop("env_args", ()))

@@ -15,7 +15,7 @@ from merlin.training.folder import RunConfig
 
 @dataclass(frozen=True)
 class Eval:
-    """Score a run's policies on fixed, seeded episodes.
+    """Evaluate the policies of a run on fixed, seeded episodes.
 
     For example:
 
@@ -27,23 +27,23 @@ class Eval:
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """A run folder."""
     episodes: int | None = None
-    """Episodes per seed, the same ones for every policy: 200 unless given, or 50 for each goal of
-    a task that has fixed ones."""
+    """Episodes per seed, the same ones for every policy; by default 200, or 50 per goal for tasks
+    with fixed goals."""
     horizon: tuple[int, ...] = ()
-    """Horizon that the policy is told; several for a sweep. Its own unless given."""
+    """Horizon to condition the policy on (several for a sweep); by default its own."""
     temperature: float | None = None
-    """0 acts on the mean; otherwise sample with so many times the policy's deviation. Its own
-    unless given: 0, but for methods that only ever sample."""
+    """Factor on the policy's standard deviation when sampling actions; 0 takes the mean action;
+    by default the policy's own, which is 0 except for methods that always sample."""
     checkpoint: str = "final"
-    """Which policies: final, or best (chosen by evaluations during training)."""
+    """Which policies to evaluate: final, or best (selected by evaluations during training)."""
     task: str | None = None
-    """Task to evaluate in: another of the same dimensions, or module:EnvId of your own, which is
-    only imported if you name it here."""
+    """Task to evaluate in, by default the run's own: one with the same dimensions, or your own
+    environment as module:EnvId, which is imported only if you name it here."""
     environment: OwnEnvironment = DEFAULT
     video: Path | None = None
-    """Film the first seed's first episodes into this .mp4 or .gif."""
+    """Write a video of the first episodes of the first seed to this .mp4 or .gif file."""
     video_episodes: int = 4
-    """How many episodes the film shows side by side."""
+    """Number of episodes shown side by side in the video."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
@@ -55,7 +55,7 @@ class Eval:
         if self.video is not None:
             check_video(self.video, self.video_episodes)
             if len(self.horizon) > 1:
-                raise MerlinError("--video: shows one horizon; give one --horizon, or none.")
+                raise MerlinError("--video: shows a single horizon; give at most one --horizon.")
         run = load_run(self.run, self.checkpoint)
         seen = self._task(run.config)
         if self.video is not None:
@@ -101,17 +101,19 @@ class Eval:
             )
             about["video"] = str(self.video)
             if not self.json:
-                console().print(f"film: {self.video}")
+                console().print(f"video: {self.video}")
         if len(sweep) == 1:
             return {**about, **sweep[0]}
         return {**about, "episodes": episodes, "sweep": sweep}
 
     def _task(self, config: RunConfig) -> Task:
-        """Where to evaluate: what the run names, or what the user asks for."""
+        """The task to evaluate in: the one the user asks for, or the run's own."""
         asked = None if self.task is None else self.environment.of(self.task)
         task = choose(config.task, asked)
         if task is None:
-            raise MerlinError(f"{self.run}: names no task; say where to evaluate with --task.")
+            raise MerlinError(
+                f"{self.run}: does not name its task; give one to evaluate in with --task."
+            )
         seen = task.as_seen(config.dimensions[:-2], config.goal)
         seen.check_fit(config.dimensions, str(self.run))
         return seen

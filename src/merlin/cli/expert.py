@@ -25,15 +25,15 @@ class ExpertTrain:
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
     """Name of the task."""
     out: Path
-    """Folder for weights, card, learning curve and checkpoints."""
+    """Folder for the weights, the card, the learning curve and checkpoints."""
     cycles: int | None = None
-    """Rounds of playing and learning; the plan's number unless given."""
+    """Number of cycles of playing and learning; by default that of the task's plan."""
     seed: int = 0
-    """Seed of everything random."""
+    """Random seed."""
     workers: int | None = None
-    """Processes that play; one per core unless given."""
+    """Number of worker processes; by default one per core."""
     resume: bool = False
-    """Continue the training at --out."""
+    """Resume the training in --out."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
@@ -64,7 +64,7 @@ class ExpertTrain:
 
 @dataclass(frozen=True)
 class ExpertEval:
-    """Score an expert without noise on seeded episodes.
+    """Evaluate an expert without noise on seeded episodes.
 
     For example:
 
@@ -75,16 +75,16 @@ class ExpertEval:
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
     """Name of the task."""
     actor: Path | None = None
-    """Weights to score; those that come with the package unless given."""
+    """Weights to evaluate; by default those shipped with the package."""
     episodes: int = 200
-    """How many episodes."""
+    """Number of episodes."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
         task = find(self.task)
         if self.episodes < 1:
-            raise MerlinError(f"--episodes: {self.episodes} is not 1 or more.")
+            raise MerlinError(f"--episodes: {self.episodes} is below 1; give 1 or more.")
         from merlin.evaluation.statistics import summary
         from merlin.experts.actor import Actor
         from merlin.experts.library import shipped
@@ -106,7 +106,7 @@ class ExpertEval:
 
 @dataclass(frozen=True)
 class Expert:
-    """Train or score the experts that expert data is collected with."""
+    """Train or evaluate the experts that collect expert data."""
 
     action: Annotated[
         Annotated[ExpertTrain, tyro.conf.subcommand("train")]

@@ -11,8 +11,8 @@ import tyro
 class Export:
     """Write a run's policy as an ONNX file.
 
-    Normaliser, horizon and bounds are inside the graph, which is compared with the policy itself
-    before it is written. For example:
+    The graph includes the normaliser, the horizon and the action bounds. It is compared with the
+    policy before it is written. For example:
 
       merlin export runs/push --out push.onnx
     """
@@ -20,13 +20,13 @@ class Export:
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """A run folder."""
     out: Path
-    """The file to write, NAME.onnx; it must not exist yet."""
+    """File to write, NAME.onnx; it must not exist."""
     seed: int | None = None
-    """Whose policy: one of the run's seeds, the first unless given."""
+    """Seed of the policy; by default the first seed of the run."""
     checkpoint: str = "final"
-    """Which policy: final, or best (chosen by evaluations during training)."""
+    """Which policy to export: final, or best (selected by evaluations during training)."""
     overwrite: bool = False
-    """Replace what is at --out."""
+    """Replace an existing --out."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 

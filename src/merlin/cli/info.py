@@ -17,13 +17,13 @@ from merlin.errors import MerlinError
 from merlin.io.files import write_bytes
 
 DIMENSIONS = 6
-"""So many dimensions of a field are printed; --json has them all."""
+"""Number of dimensions printed per field; --json has all of them."""
 BAR = 40
 
 
 @dataclass(frozen=True)
 class Info:
-    """Check a dataset, file by file and number by number, and describe it.
+    """Check every file and every number of a dataset, and describe it.
 
     For example:
 
@@ -34,14 +34,14 @@ class Info:
 
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """A dataset folder, a .pkl or .npz file, minari:ID, a robot log (see docs/logs.md), or
-    ogbench:NAME if that is downloaded."""
+    ogbench:NAME if it has been downloaded."""
     task: str | None = None
-    """Task that the data is from, if it does not say so itself."""
+    """Task of the data, if the data does not name it."""
     columns: LogColumns = NONE
     tolerance: float | None = None
-    """How near to a goal counts as reached, if the task does not say so."""
+    """Distance to a goal that counts as reached, if the task does not define it."""
     html: Path | None = None
-    """Also write what is printed as a page, with histograms."""
+    """Also write the description as an HTML page with histograms."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
@@ -51,7 +51,9 @@ class Info:
         from merlin.report.info import page
 
         if self.tolerance is not None and not 0 < self.tolerance < math.inf:
-            raise MerlinError(f"--tolerance: {self.tolerance} is no distance; give one above 0.")
+            raise MerlinError(
+                f"--tolerance: {self.tolerance} is not a distance; give a number above 0."
+            )
         task = find(self.task) if self.task else None
         data = load(self.data, **self.columns.given())
         data = with_task(data, task) if task else data
@@ -63,7 +65,7 @@ class Info:
         hints = describe.how_to_evaluate(data), describe.why_not_counted(data, tolerance)
         facts = [*_provenance(data.provenance), *filter(None, hints)]
         if about["actions_look"]:
-            facts.append(f"actions look {about['actions_look']}, by what they correlate with")
+            facts.append(f"actions look {about['actions_look']}, judging by their correlations")
         if self.html is not None:
             _write_page(self.html, page(self.data, summary, facts, about))
         if not self.json:
@@ -78,7 +80,7 @@ class Info:
             print()
             console().print(_ranges(about["ranges"]))
             if about["findings"]:
-                print("\nwhat looks odd")
+                print("\nunusual:")
             for finding in about["findings"]:
                 print(f"  {finding}")
         return {"path": self.data, **about}
@@ -92,13 +94,13 @@ def _write_page(path: Path, text: str) -> None:
 
 
 def _provenance(about: Mapping[str, Any]) -> Iterator[str]:
-    """What is known of the origin: plain values in one line, groups of values in one each."""
+    """The provenance: plain values on one line, and each group of values on its own line."""
     groups = {key: value for key, value in about.items() if isinstance(value, dict)}
     plain = {key: value for key, value in about.items() if key not in groups}
     if plain:
         yield ", ".join(f"{key}: {value}" for key, value in plain.items())
     for name, values in groups.items():
-        # Lists of names stand where they belong: beside the ranges, and among what looks odd.
+        # Lists of names are shown elsewhere: with the ranges and the findings.
         shown = {
             key: f"{value:.6g}" if isinstance(value, float) else value
             for key, value in values.items()
@@ -115,7 +117,7 @@ def _print_returns(returns: dict[str, Any]) -> None:
 
 
 def _print_bars(histogram: dict[str, list], digits: int) -> None:
-    """A bar per bin, as long as its share of the fullest one."""
+    """One bar per bin, scaled to the fullest bin."""
     edges = [f"{edge:.{digits}f}" for edge in histogram["edges"]]
     counts = histogram["counts"]
     block = "█" if "utf" in console().encoding else "#"
@@ -126,7 +128,7 @@ def _print_bars(histogram: dict[str, list], digits: int) -> None:
 
 
 def _sparks(counts: list[int]) -> str:
-    """A histogram in one line: a sign per bin, the higher the fuller it is."""
+    """A histogram on one line: one character per bin, taller for fuller bins."""
     signs = " ▁▂▃▄▅▆▇█" if "utf" in console().encoding else " .:-=+*%#"
     most = max(*counts, 1)
     return "".join(signs[-(-(len(signs) - 1) * count // most)] for count in counts)

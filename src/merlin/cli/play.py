@@ -9,10 +9,10 @@ import tyro
 
 @dataclass(frozen=True)
 class Play:
-    """Make a page in which trained policies can be played with.
+    """Write an HTML page for exploring trained policies.
 
-    In 2-D tasks the policy runs in the browser: place goal and agent, change the horizon. Of other
-    tasks the page shows recorded episodes. It needs no server. For example:
+    For 2-D tasks the policy runs in the browser: place the goal and the agent, and change the
+    horizon. For other tasks the page shows recorded episodes. It needs no server. For example:
 
       merlin play runs/rooms --out rooms.html
       merlin play runs/rooms runs/rooms-expert runs/push --out policies.html
@@ -21,17 +21,17 @@ class Play:
     run: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Run folders; the page can switch between them."""
     out: Path
-    """The page to write, NAME.html; it must not exist yet."""
+    """Page to write, NAME.html; it must not exist."""
     seed: int | None = None
-    """Whose policies: a seed that every run has, the first of each unless given."""
+    """Seed of the policies, which every run must have; by default the first seed of each."""
     checkpoint: str = "final"
-    """Which policies: final, or best (chosen by evaluations during training)."""
+    """Which policies to show: final, or best (selected by evaluations during training)."""
     episodes: int = 12
-    """How many to record, where the task is not 2-D."""
+    """Number of episodes to record, for tasks that are not 2-D."""
     task: str | None = None
-    """module:EnvId of your own, which is only imported if you name it here."""
+    """Your own environment as module:EnvId, which is imported only if you name it here."""
     overwrite: bool = False
-    """Replace what is at --out."""
+    """Replace an existing --out."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 

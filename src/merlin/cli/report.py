@@ -9,7 +9,7 @@ import tyro
 
 @dataclass(frozen=True)
 class Report:
-    """Turn the rows of a benchmark into one HTML page, Markdown, LaTeX and figures.
+    """Turn benchmark rows into an HTML page, Markdown, LaTeX and figures.
 
     For example:
 
@@ -19,11 +19,11 @@ class Report:
     """
 
     dir: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
-    """Folders that `merlin bench` has written."""
+    """Folders written by `merlin bench`."""
     out: Path | None = None
-    """Folder for the report; the first DIR unless given."""
+    """Folder for the report; by default the first DIR."""
     coverage: bool = False
-    """Print how many cells of the paper's tables and figures are there, and write nothing."""
+    """Print how many cells of the paper's tables and figures the rows fill, and write nothing."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
@@ -41,7 +41,7 @@ class Report:
             )
             for name in ("page", "markdown", "headline", "latex"):
                 print(f"  {found[name]}")
-            print(f"  {len(found['figures'])} figures beside them")
+            print(f"  {len(found['figures'])} figures in the same folder")
         return found
 
     def _coverage(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How results are printed for people."""
+"""Printing results as tables."""
 
 import sys
 from typing import Any
@@ -9,7 +9,7 @@ from rich.table import Table
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # rich would exit with 1; `main` knows better
+        raise BrokenPipeError  # rich would exit with 1; `main` exits with 0
 
 
 def console() -> Console:
@@ -18,7 +18,7 @@ def console() -> Console:
 
 
 def span(values: dict[str, Any], digits: int) -> str:
-    """Mean with its 95 % interval, where there is one."""
+    """Mean with its 95 % interval, if available."""
     text = f"{values['mean']:.{digits}f}"
     if "ci95" in values:
         low, high = values["ci95"]
@@ -27,9 +27,9 @@ def span(values: dict[str, Any], digits: int) -> str:
 
 
 def scores(title: str, rows: list[tuple[str, dict[str, Any]]]) -> Table:
-    """A table of named results with return, success and how many episodes they rest on.
+    """A table of named results with return, success and the number of episodes.
 
-    Where a task has fixed goals, each has a column with its success.
+    For a task with fixed goals, there is one column per goal with its success.
     """
     table = Table("", "return", "success", "episodes per seed", title=title, title_justify="left")
     goals: dict[str, float] = next((row["goals"] for _, row in rows if "goals" in row), {})

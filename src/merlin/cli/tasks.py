@@ -12,16 +12,16 @@ from merlin.envs.registry import OGBENCH, TASKS, Task, find
 from merlin.errors import MerlinError
 
 EPISODES = 3
-"""How many are played to check an environment."""
+"""Number of episodes played to check an environment."""
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """List the tasks: sizes, tolerance, and what was tuned for each; or those of OGBench.
+    """List the tasks, or check how merlin interprets your own environment.
 
-    Every task is a Gymnasium environment, `gymnasium.make("merlin/NAME-v0")` after
-    `import merlin`. `check` tells what is understood of an environment of your own, and plays a
-    few episodes to confirm it:
+    The list shows sizes, tolerances and tuned values. After `import merlin`, every task is a
+    Gymnasium environment: `gymnasium.make("merlin/NAME-v0")`. `check` prints how merlin
+    interprets an environment, and plays a few episodes to confirm it. For example:
 
       merlin tasks
       merlin tasks ogbench
@@ -32,9 +32,9 @@ class Tasks:
     action: Annotated[
         tyro.conf.Positional[Literal["list", "ogbench", "check"]], tyro.conf.arg(metavar="[ACTION]")
     ] = "list"
-    """list, ogbench, or check."""
+    """list (the default), ogbench (list the OGBench tasks), or check."""
     name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[MODULE:ID]")] = None
-    """What to check: module:EnvId, or the name of a task."""
+    """Environment to check: module:EnvId, or the name of a task."""
     environment: OwnEnvironment = DEFAULT
     json: bool = False
     """Print one JSON object as the last line of stdout."""
@@ -43,7 +43,7 @@ class Tasks:
         if self.action == "check":
             return self._check()
         if self.name is not None:
-            raise MerlinError(f"tasks: to look at {self.name}, use `merlin tasks check`.")
+            raise MerlinError(f"tasks: list takes no name; use `merlin tasks check {self.name}`.")
         listed, table = (OGBENCH, _ogbench) if self.action == "ogbench" else (TASKS, _table)
         if not self.json:
             console().print(table())
@@ -51,7 +51,7 @@ class Tasks:
 
     def _check(self) -> dict[str, Any]:
         if self.name is None:
-            raise MerlinError("tasks check: name an environment, as module:EnvId.")
+            raise MerlinError("tasks check: the environment is missing; give it as module:EnvId.")
         task = find(self.environment.of(self.name))
         about = {**task.describe(), "drawing": _drawing(task), "episodes_played": _played(task)}
         if not self.json:
@@ -64,7 +64,7 @@ class Tasks:
                 "success": f"{task.scoring.in_words()['success']}, "
                 + ("at any step" if task.goal_count else "after the last step"),
                 "return": f"discounted steps with {task.scoring.in_words()['return']}",
-                "goals": f"{task.goal_count} fixed ones, taken in turns"
+                "goals": f"{task.goal_count} fixed goals, used in turn"
                 if task.goal_count
                 else "one per episode",
                 "time limit": f"{task.episode_steps} steps",
@@ -93,7 +93,7 @@ def _drawing(task: Task) -> str:
 
 
 def _played(task: Task) -> list[dict[str, Any]]:
-    """What random actions come to, as an evaluation would score them."""
+    """Episodes of random actions, scored as in an evaluation."""
     from merlin.collection.behaviour import Uniform, play_episodes
 
     played = play_episodes({}, task, Uniform(), 0, range(EPISODES), task.episode_steps)

@@ -15,8 +15,8 @@ from merlin.errors import MerlinError
 class Toy:
     """Run one of the paper's illustrative experiments: point, fourrooms or multigoal.
 
-    Trains Merlin on walks away from a goal and GCSL beside it, draws what both do on a plane, and
-    measures it. For example:
+    Trains Merlin on walks away from a goal, trains GCSL for comparison, and plots and measures
+    the actions of both policies on a plane. For example:
 
       merlin toy point --out runs/toy-point
     """
@@ -26,7 +26,7 @@ class Toy:
     out: Path
     """Folder for the figures and toy.json."""
     seed: int = 0
-    """Of the walks and of the training."""
+    """Random seed of the walks and of the training."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
@@ -44,7 +44,7 @@ class Toy:
         result = make(self.name, self.out, self.seed)
         if not self.json:
             table = Table("method", "horizon", "goals in the data", "goal asked for")
-            for column in ("mean angle to the shortest way", "of sampled actions", "reached from"):
+            for column in ("mean angle to the shortest path", "of sampled actions", "reached from"):
                 table.add_column(column, justify="right")
             for row in result["rows"]:
                 table.add_row(

@@ -21,7 +21,7 @@ from merlin.io.interruption import interruptible
 
 @dataclass(frozen=True)
 class Train:
-    """Train policies from a dataset, or from a task whose data is collected on the way.
+    """Train policies on a dataset, or on a task whose data is collected first.
 
     For example:
 
@@ -33,75 +33,76 @@ class Train:
       merlin train ogbench:pointmaze-medium-navigate-v0 --updates 20000 --out runs/maze
       merlin train --out runs/rooms --resume
 
-    The hindsight ratio and the horizon are those tuned for the task (see --tuned), unless set:
-    `--set hindsight_ratio=0.5 horizon=5`. Ctrl-C leaves a run that --resume continues.
+    By default the hindsight ratio and the horizon have the values tuned for the task (see
+    --tuned); override them with `--set hindsight_ratio=0.5 horizon=5`. A run stopped with Ctrl-C
+    can be resumed with --resume.
     """
 
     data: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="DATA|TASK")] = None
     """A dataset folder, a .pkl or .npz file, minari:ID, a robot log (see docs/logs.md), or a task
-    (see `merlin tasks`); not needed with --resume."""
+    (see `merlin tasks`). Not needed with --resume."""
     out: Path | None = None
     """Run folder to write."""
     algo: Annotated[str, tyro.conf.arg(help=f"The method: {', '.join(METHODS)}.")] = "merlin"
     augment: str | None = None
-    """Train on made trajectories too: reverse-model, reverse-stitch, forward-model or
-    forward-stitch, with any learner."""
+    """Also train on generated trajectories, with any learner: reverse-model, reverse-stitch,
+    forward-model or forward-stitch."""
     mix: float | None = None
-    """Share of every batch that is from made trajectories, if the method makes any; their share
-    among all trajectories unless given."""
+    """Fraction of each batch drawn from generated trajectories, if the method generates any;
+    by default their fraction among all trajectories."""
     task: str | None = None
-    """Task to evaluate in, if the dataset does not name it; none for no evaluation. An environment
-    of your own, module:EnvId, is only imported if you name it here."""
+    """Task to evaluate in, if the dataset does not name it; none to skip evaluation. Your own
+    environment, module:EnvId, is imported only if you name it here."""
     environment: OwnEnvironment = DEFAULT
     variant: str | None = None
-    """Kind of data, expert or random: what to collect for a task, and which tuned values. Of
-    OGBench: downloaded or regenerated; a downloaded file is used where there is one."""
+    """Kind of data, expert or random: which data to collect for a task, and which tuned values to
+    use. For OGBench: downloaded or regenerated, by default the downloaded file if it exists."""
     tuned: str = "own"
-    """Which tuned values: own (on data that merlin collects) or paper (on the paper's)."""
+    """Which tuned values to use: own (for data that merlin collects) or paper (the paper's)."""
     episodes: int | None = None
-    """How many episodes to collect for a task; as many as in the paper's data unless given."""
+    """Number of episodes to collect for a task; by default as many as the paper's data has."""
     pixels: bool = False
-    """Collect images for a task instead of states (see `merlin tasks` for those that have them)."""
+    """Collect images instead of states, for tasks that support it (see `merlin tasks`)."""
     goal: str = "vector"
-    """How goals are told where observations are images: vector, or image."""
+    """How goals are given to a policy that observes images: vector, or image."""
     shift: int = 0
-    """Move every image at random by up to so many pixels (data augmentation)."""
+    """Shift every image at random by up to this many pixels (data augmentation)."""
     latents: bool = False
-    """Train an encoder of images first, and the method on its latents; what takes only vectors
-    (dd, g-dql, beso, merlin-p, merlin-mb) does so by itself."""
+    """Train an image encoder first, and the method on its latents. Methods that take only vectors
+    (dd, g-dql, beso, merlin-p, merlin-mb) always do so."""
     columns: LogColumns = NONE
     updates: int | None = None
-    """Gradient steps; 5000 unless given. With --resume: train on to so many."""
+    """Number of gradient steps; by default 5000. With --resume, the new total."""
     seeds: int = 1
-    """How many policies to train, with the seeds S, S + 1, ..."""
+    """Number of policies to train, with seeds S, S + 1, ..."""
     seed: int = 0
     """The first seed S."""
     set: tuple[str, ...] = ()
     """Hyperparameters of the method and of its augmentation, as field=value."""
     preset: str | None = None
-    """A named set of hyperparameters of the method, e.g. small; --set goes over it."""
+    """A named set of hyperparameters of the method, e.g. small; --set overrides it."""
     resume: bool = False
-    """Continue the run at --out; it ends as if it had never been stopped."""
+    """Resume the run in --out; the result is the same as without the interruption."""
     eval_every: int = 2000
-    """Updates between evaluations (what `best` chooses from)."""
+    """Updates between evaluations, from which `best` is selected."""
     eval_episodes: int = 100
-    """Fresh episodes per evaluation."""
+    """New episodes per evaluation."""
     final_episodes: int | None = None
-    """Fixed episodes that score the final policy: 200 unless given, or 50 for each goal of a task
-    that has fixed ones."""
+    """Fixed episodes on which the final policy is evaluated; by default 200, or 50 per goal for
+    tasks with fixed goals."""
     log_every: int = 200
     """Updates between lines of metrics.jsonl."""
     checkpoint_every: int = 1000
     """Updates between checkpoints."""
     held_out: float | None = None
-    """Share of episodes that is kept aside, to measure how well the policy predicts them: 0 where
-    there is a task to evaluate in, else 0.1, and then `best` is chosen by it."""
+    """Fraction of episodes that are held out to measure how well the policy predicts their
+    actions; by default 0 if there is a task to evaluate in, else 0.1, which also selects `best`."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
         if self.out is None:
-            raise MerlinError("--out: is missing; name the folder that the run is written to.")
+            raise MerlinError("--out: is missing; give the folder to write the run to.")
         with interruptible(self._farewell):
             run = self._resume(self.out) if self._only_resume() else self._train(self.out)
         if not self.json:
@@ -109,12 +110,12 @@ class Train:
         return {"run": str(self.out), **run.result.to_json()}
 
     def _farewell(self) -> str:
-        """What to say when the run is stopped in the middle of one long step."""
+        """The message for a run that is stopped in the middle of one long step."""
         from merlin.training.folder import is_run
 
         assert self.out is not None
         if not is_run(self.out):
-            return f"stopped before the run in {self.out} began."
+            return f"stopped before the run in {self.out} started; run the command again."
         return f"stopped; continue with `merlin train --out {shlex.quote(str(self.out))} --resume`."
 
     def _only_resume(self) -> bool:
@@ -129,7 +130,7 @@ class Train:
                 name = next(iter(value.given())) if isinstance(value, ColumnOptions) else field.name
                 flag = f"--{name.replace('_', '-')}"
                 raise MerlinError(
-                    f"{flag}: a run is resumed as it was started; only --updates may be more."
+                    f"{flag}: cannot be changed on --resume; only --updates can be increased."
                 )
         return True
 
@@ -149,13 +150,13 @@ class Train:
 
         refuse_finished(out, self.resume)
         if self.seeds < 1:
-            raise MerlinError(f"seeds: {self.seeds} is not 1 or more.")
+            raise MerlinError(f"seeds: {self.seeds} is below 1; give 1 or more.")
         settings = dict(_setting(text) for text in self.set)
         latents = take_latents(settings, asked=self.latents)
-        # Complain of a wrong name before collecting data.
+        # Report a wrong name before collecting data.
         how: dict[str, Any] = {"preset": self.preset, "augment": self.augment}
         if configure(self.algo, settings, **how).augmentation is None and self.mix is not None:
-            raise MerlinError(f"mix: {self.algo} makes no trajectories; name an --augment.")
+            raise MerlinError(f"mix: {self.algo} generates no trajectories; add --augment NAME.")
         data = self._open()
         asked = self.task and self.environment.of(self.task)
         task = choose(data.task, asked)
@@ -204,7 +205,7 @@ class Train:
         )
 
     def _open(self) -> Any:
-        """The dataset at a path, or a task's own, collected into the cache when it is missing."""
+        """The dataset at a path, or a task's dataset, collected into the cache if it is missing."""
         from merlin.collection.collect import collect_cached, default_variant
         from merlin.data import load
         from merlin.data.formats import is_data
@@ -213,20 +214,22 @@ class Train:
         if own(self.data) is None and is_data(self.data):
             if self.pixels:
                 raise MerlinError(
-                    f"--pixels: {self.data} is recorded already; make images of it with "
+                    f"--pixels: {self.data} is already recorded; convert it to images with "
                     f"`merlin convert {shlex.quote(self.data)} DESTINATION --pixels`."
                 )
             return load(self.data, **self.columns.given())
         if "/" in self.data and ":" not in self.data:
-            return load(self.data)  # a folder that is not there: say so, not 'no such task'
+            return load(self.data)  # a missing folder: report that, not an unknown task
         for flag in self.columns.given():
             raise MerlinError(
-                f"--{flag}: {self.data} records its goals itself; leave --{flag} out."
+                f"--{flag}: {self.data} is a task, whose data has its own columns; omit --{flag}."
             )
         task = find(self.environment.of(self.data))
         variant = self.variant or default_variant(task)
         if variant is None:
-            raise MerlinError("--variant: is missing; say which data to collect, e.g. random.")
+            raise MerlinError(
+                "--variant: is missing; give the kind of data to collect, e.g. --variant random."
+            )
         check_variant(variant, task)
         episodes = task.episodes if self.episodes is None else self.episodes
         how: dict[str, Any] = {"episodes": episodes, "pixels": self.pixels, "quiet": False}
@@ -244,33 +247,32 @@ class Train:
         rows = [("final", result.final), ("best (the paper's protocol)", result.best)]
         console().print(scores(title, rows))
         command = ["merlin", "eval", str(self.out), "--episodes", "1000"]
-        if own(result.task) is None:  # code that is only run if the user names it
+        if own(result.task) is None:  # its code runs only if the user names it
             command += ["--task", parse(result.task).base]
-        print(f"{self.out}: done; `{shlex.join(command)}` measures it again.")
+        print(f"{self.out}: done; `{shlex.join(command)}` evaluates it again.")
 
     def _print_held_out(self, held_out: dict[str, Any] | None) -> None:
-        """What is known without a task: how well the policy predicts episodes it has not seen."""
+        """The evaluation without a task: how well the policy predicts held-out episodes."""
         if held_out is None:
             print(
-                f"{self.out}: trained; no task is known and no episode was held out, so nothing "
-                "was evaluated."
+                f"{self.out}: trained; without a task and without held-out episodes, nothing was "
+                "evaluated."
             )
             return
         for which in ("final", "best"):
             numbers = (f"{k.replace('_', ' ')} {v:.3f}" for k, v in held_out[which].items())
             print(f"  {which}: {', '.join(numbers)}")
         print(
-            f"{self.out}: trained; no task is known, so it was judged by held-out episodes (a "
-            f"share of {held_out['share']:g}, one at least). `best` is the policy with the least "
-            "action error there (0 is perfect, 1 half the range of an action)."
+            f"{self.out}: trained; no task is known, so it was evaluated on held-out episodes "
+            f"(a fraction of {held_out['share']:g}, at least one). `best` is the policy with the "
+            "lowest action error on them (0 is perfect, 1 is half the range of an action)."
         )
-        print(
-            f"`{shlex.join(['merlin', 'trust', str(self.out)])}` says which goals it is ready for."
-        )
+        trust = shlex.join(["merlin", "trust", str(self.out)])
+        print(f"`{trust}` estimates which goals it can reach.")
 
 
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise MerlinError(f"--set {text}: is not field=value, e.g. --set horizon=5.")
+        raise MerlinError(f"--set {text}: is not of the form field=value, e.g. --set horizon=5.")
     return name, value

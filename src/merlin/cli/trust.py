@@ -14,7 +14,7 @@ from merlin.io.files import write_bytes
 
 @dataclass(frozen=True)
 class Trust:
-    """Tell which goals a trained policy is ready for, from held-out episodes alone.
+    """Estimate which goals a trained policy is ready for, from held-out episodes alone.
 
     For example:
 
@@ -22,20 +22,20 @@ class Trust:
       merlin trust runs/arm --html arm.html
       merlin trust runs/arm --goals goals.csv --json
 
-    No simulator is needed: recorded transitions stand in for it.
+    No simulator is needed: recorded transitions take its place.
     """
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """A run folder whose training held episodes out."""
+    """A run folder that was trained with held-out episodes."""
     goals: Path | None = None
-    """Goals to ask about: a .csv or .npy with one goal per row. Unless given, they are spread over
-    the held-out episodes."""
+    """Goals to assess: a .csv or .npy file with one goal per row; by default goals spread over the
+    held-out episodes."""
     tolerance: float | None = None
-    """How near to a goal counts as reached, if the task does not say so."""
+    """Distance to a goal that counts as reached, if the task does not define it."""
     checkpoint: str = "final"
-    """Which policy: final, or best."""
+    """Which policy to assess: final, or best."""
     html: Path | None = None
-    """Also write what is found as a page."""
+    """Also write the findings as an HTML page."""
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
@@ -48,11 +48,13 @@ class Trust:
         from merlin.training.runs import load_run
 
         if self.tolerance is not None and not 0 < self.tolerance < float("inf"):
-            raise MerlinError(f"--tolerance: {self.tolerance} is no distance; give one above 0.")
+            raise MerlinError(
+                f"--tolerance: {self.tolerance} is not a distance; give a number above 0."
+            )
         if not is_run(self.run) and is_data(str(self.run)):
             raise MerlinError(
-                f"{self.run}: is data, and trust is in a policy; train one first with "
-                f"`merlin train {self.run} --out RUN`, then ask for `merlin trust RUN`."
+                f"{self.run}: is a dataset, not a run; train a policy first with "
+                f"`merlin train {self.run} --out RUN`, then use `merlin trust RUN`."
             )
         run = load_run(self.run, self.checkpoint)
         goals = None if self.goals is None else read_goals(self.goals, run.config.dimensions[-1])
@@ -72,11 +74,11 @@ class Trust:
 def _print(run: str, sentence: str, about: dict[str, Any]) -> None:
     print(f"{run}: {sentence}")
     print(
-        "  {training_episodes} training and {held_out_episodes} held-out episodes; near is within "
-        "{radius:.3g} ({near})".format(**about)
+        "  {training_episodes} training and {held_out_episodes} held-out episodes; near means "
+        "within {radius:.3g} ({near})".format(**about)
     )
     errors = Table(
-        *("steps to the goal", "policy", "told another goal"),
+        *("steps to the goal", "policy", "with another goal"),
         *("nearest state", "nearest state and goal", "mean action"),
     )
     errors.title = "action error on held-out steps (1 is half the range of an action)"
@@ -100,7 +102,7 @@ def _print(run: str, sentence: str, about: dict[str, Any]) -> None:
         )
     console().print(goals)
     if about["lacks"]:
-        print("what the data lacks")
+        print("missing from the data:")
     for line in about["lacks"]:
         print(f"  {line}")
 

@@ -1,1 +1,1 @@
-"""Collecting datasets by playing tasks."""
+"""Collection of datasets by playing episodes of a task."""

@@ -1,4 +1,4 @@
-"""How data is collected: behaviour policies that run inside worker processes, so without JAX."""
+"""Behaviour policies for data collection. They run in worker processes, without JAX."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from merlin.envs.registry import Task
 from merlin.envs.rollout import Act, Rollout, concatenate, rollout, truncate
 
 EPISODES_AT_ONCE = 4
-"""Played in turns by one worker, so that the cost of deciding is shared."""
+"""Episodes that one worker plays together, so that each policy call serves several."""
 GRID = 2.0**-12
-"""An expert's actions are multiples of this, in halves of the action range, so that the last digits
-of a matrix product, which depend on the processor, do not decide what is recorded."""
+"""Expert actions are rounded to multiples of this, in units of half the action range. The last
+digits of a matrix product depend on the processor, and rounding removes them from the data."""
 
 
 @runtime_checkable
 class Behaviour(Protocol):
-    """Makes the acting function of a batch of episodes, one random stream per episode."""
+    """Creates the action function of a batch of episodes, with one random stream per episode."""
 
     def __call__(self, task: Task, streams: Sequence[np.random.Generator], steps: int) -> Act: ...
 
@@ -42,13 +42,13 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Expert:
-    """An actor's actions with Gaussian noise, some of them replaced by uniform ones.
+    """Actions of an actor with Gaussian noise, some of them replaced by uniformly random ones.
 
-    Noise 0.2 and 30 % uniform actions are what the benchmark's expert data shows.
+    The defaults, noise 0.2 and 30 % uniform actions, match the benchmark's expert data.
     """
 
     actor: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    noise: float = 0.2  # in halves of the action range
+    noise: float = 0.2  # in units of half the action range
     uniform: float = 0.3  # probability per step that the whole action is random
 
     def __call__(self, task: Task, streams: Sequence[np.random.Generator], steps: int) -> Act:
@@ -78,10 +78,10 @@ def play_episodes(
     indices: Sequence[int],
     steps: int,
 ) -> Rollout:
-    """Play the episodes `indices` of a collection; each depends on the seed and its index only."""
+    """Play the episodes `indices`; each depends only on the seed and its index."""
     if memory.get("collecting", (None,))[0] != task.name:
-        # One size of batch, filled up at the end: what a behaviour's matrix products round to
-        # must not depend on how many episodes were asked for.
+        # The batch size is fixed and the last batch is padded: the rounding of a behaviour's
+        # matrix products must not depend on the number of episodes.
         size = task.environments if task.vector_entry_point else EPISODES_AT_ONCE
         batch: EnvBatch = (VectorBatch if task.vector_entry_point else LocalBatch)(task, size)
         memory["collecting"] = (task.name, batch, size)

@@ -1,4 +1,4 @@
-"""Collecting datasets by playing a task."""
+"""Collection of datasets: playing episodes, resuming, and the cache."""
 
 import contextlib
 import os
@@ -36,32 +36,32 @@ from merlin.parallel.workers import Pool, default_workers
 
 EPISODES_PER_JOB = 20
 DUST = 1e-12
-"""Numbers of a state below this are taken to be rounding errors of zero."""
+"""Smaller numbers in a state are treated as rounding errors and set to zero."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that a dataset depends on: the same recipe gives the same data."""
+    """Everything a dataset depends on: the same recipe gives the same data."""
 
     task: Task
     variant: str
     episodes: int
     seed: int = 0
-    noise: float = 0.2  # of an expert's actions
-    uniform: float = 0.3  # share of an expert's actions that are replaced by random ones
+    noise: float = 0.2  # standard deviation of the noise on expert actions
+    uniform: float = 0.3  # fraction of expert actions replaced by random ones
 
     def __post_init__(self) -> None:
         check_variant(self.variant, self.task)
         if self.variant == DOWNLOADED:
             raise MerlinError(
-                f"{self.task.name}: a download is not collected; "
-                f"`merlin convert {self.task.name} DIR` copies it."
+                f"{self.task.name}: downloaded data cannot be collected; copy it with "
+                f"`merlin convert {self.task.name} DIR`."
             )
         check_episodes("episodes", self.episodes)
         if self.seed < 0:
             raise MerlinError(f"seed: {self.seed} is negative; give 0 or more.")
         if not (0.0 <= self.noise < np.inf):
-            raise MerlinError(f"noise: {self.noise} is not a number from 0 up.")
+            raise MerlinError(f"noise: {self.noise} is not a finite number; give 0 or more.")
         if not (0.0 <= self.uniform <= 1.0):
             raise MerlinError(f"uniform: {self.uniform} is not between 0 and 1.")
 
@@ -98,12 +98,12 @@ def collect(
     quiet: bool = True,
     parts: Path | None = None,
 ) -> Dataset:
-    """Play as many episodes as the paper's data has, or as given.
+    """Collect a dataset in memory.
 
-    The same seed gives the same data, whatever the number of workers, and whether these are
-    processes of this machine or those of an `engine`. With a folder for `parts`, what was played
-    before a kill is not played again. With `pixels` the observations are images, all in memory;
-    `collect_to` writes them as they are made.
+    By default there are as many episodes as in the paper's data. The same seed gives the same data,
+    for any number of workers and on any `engine`. With a folder for `parts`, an interrupted
+    collection is resumed. With `pixels` the observations are images, all in memory; `collect_to`
+    writes them to disk while they are rendered.
     """
     data = _collect(
         find(task), variant, episodes, seed, noise, uniform, workers, engine, quiet, parts
@@ -130,13 +130,13 @@ def _collect(
     count = task.episodes if episodes is None else episodes
     recipe = Recipe(task, variant, count, seed, noise, uniform)
     if workers is not None and workers < 1:
-        raise MerlinError(f"workers: {workers} is not 1 or more.")
+        raise MerlinError(f"workers: {workers} is below 1; give 1 or more.")
     where = workers, engine, quiet, parts
     if variant == REGENERATED:
         return _regenerated(recipe, *where)
     played = _play(recipe, recipe.behaviour(), *where)
     low, high = task.bounds()
-    # What an episode repeats after its end is no data.
+    # Drop the padding after the end of an episode.
     step = np.arange(task.episode_steps)
     states, actions = step <= played.lengths[:, None], step[:-1] < played.lengths[:, None]
     return Dataset(
@@ -154,7 +154,7 @@ def _collect(
 
 
 def without_dust(values: np.ndarray) -> np.ndarray:
-    """Zero for what only rounding has left of a difference: its digits depend on the processor."""
+    """Set rounding errors to zero: their digits depend on the processor."""
     return np.where(np.abs(values) < DUST, np.zeros((), values.dtype), values)
 
 
@@ -171,12 +171,12 @@ def collect_to(
     quiet: bool = True,
     **how: Any,
 ) -> Path:
-    """Collect into a dataset folder; started again after a kill, it goes on where it was.
+    """Collect a dataset folder; call it again to resume an interrupted collection.
 
-    If another process collects into it, `wait` and take what that one makes; else refuse.
+    If another process is collecting the same folder, raise, or `wait` and use its result.
     """
     if pixels:
-        task.from_pixels()  # says so now if it has no images
+        task.from_pixels()  # raises now if the task has no images
     with lock(out.with_name(f".{out.name}.lock"), str(out), wait=wait):
         if not (wait and out.exists()):
             _collect_to(out, task, variant, overwrite, pixels, workers, engine, quiet, how)
@@ -207,7 +207,7 @@ def _collect_to(
 
 def _play(recipe: Recipe, behaviour: Behaviour, *where: Any) -> Rollout:
     task, seed = recipe.task, recipe.seed
-    # As many states as an evaluation has steps and one action fewer: the benchmark's layout.
+    # The benchmark's layout: as many states as an evaluation has steps, and one action fewer.
     steps = task.episode_steps - 1
     if task.vector_entry_point:
         return play_episodes({}, task, behaviour, seed, range(recipe.episodes), steps)
@@ -221,7 +221,7 @@ def _play(recipe: Recipe, behaviour: Behaviour, *where: Any) -> Rollout:
 
 
 def _regenerated(recipe: Recipe, *where: Any) -> Dataset:
-    """OGBench's data made again: goals are whole states, and no episode is meant for one."""
+    """OGBench's data, generated here: goals are whole states, without desired goals."""
     name = recipe.task.arguments["dataset"]
     states = SIZES[name].states
     work = Work(
@@ -248,11 +248,11 @@ def _regenerated(recipe: Recipe, *where: Any) -> Dataset:
 
 
 class Work(NamedTuple):
-    """What workers do for a collection."""
+    """The work of a collection, as jobs for workers."""
 
     function: Callable[..., Any]  # plays a span of episodes
-    arguments: Callable[[range], tuple]  # of the function, for a span
-    result: Any  # class of what it returns: a named tuple of arrays, one row per episode
+    arguments: Callable[[range], tuple]  # arguments of the function for a span
+    result: Any  # class of its result: a named tuple of arrays, one row per episode
     episodes_per_job: int
 
 
@@ -264,7 +264,7 @@ def _spread(
     quiet: bool,
     parts: Path | None,
 ) -> Any:
-    """Play all episodes on some workers, but for those that are in `parts` already."""
+    """Play all episodes on workers, except those that are already in `parts`."""
     episodes = recipe.episodes
     disk = None if parts is None else Parts(parts, recipe.provenance(), work.result._fields)
     spans = [
@@ -293,7 +293,7 @@ def _spread(
 
 
 def cache_folder() -> Path:
-    """Where collected data is kept: `MERLIN_DATA`, or the user's data folder."""
+    """The cache of collected data: `MERLIN_DATA`, or the user's data folder."""
     if configured := os.environ.get("MERLIN_DATA"):
         return Path(configured)
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
@@ -301,10 +301,10 @@ def cache_folder() -> Path:
 
 
 def default_variant(task: Task) -> str | None:
-    """The kind of data that is used of a task unless somebody asks for another, if there is one.
+    """The default kind of data for training on a task, if it has one.
 
-    Of OGBench the downloaded file, or else data that is made again. Files of OGBench that can
-    only be downloaded are asked for in one sentence.
+    For OGBench this is the downloaded file if it exists, else regenerated data. Raises if the data
+    can only be downloaded and the file is missing.
     """
     if DOWNLOADED not in task.variants:
         return None
@@ -312,13 +312,13 @@ def default_variant(task: Task) -> str | None:
 
 
 def made_variant(task: Task) -> str:
-    """The kind of data that `merlin collect` makes unless asked for another."""
+    """The default kind of data for `merlin collect`."""
     if DOWNLOADED not in task.variants:
         return "random"
     if REGENERATED not in task.variants:
         raise MerlinError(
             f"{task.name}: its data was recorded with experts that OGBench does not ship, so it "
-            f"cannot be made here; download {ogbench.file_of(task.name).name} into "
+            f"cannot be generated; download {ogbench.file_of(task.name).name} into "
             f"{ogbench.folder()}."
         )
     return REGENERATED
@@ -327,7 +327,7 @@ def made_variant(task: Task) -> str:
 def cached_path(
     task: Task, variant: str, *, episodes: int, seed: int = 0, pixels: bool = False
 ) -> Path:
-    """Where `train` looks for a task's data and puts what it collects."""
+    """The folder of a task's dataset in the cache."""
     name = re.sub(r"[^-\w.]", "_", task.name)
     return cache_folder() / f"{name}-{variant}-{episodes}-seed{seed}{'-pixels' * pixels}"
 
@@ -342,12 +342,12 @@ def collect_cached(
     engine: Engine | None = None,
     quiet: bool = True,
 ) -> str | Path:
-    """The task's dataset in the cache, collected now if it is not there, or a downloaded one."""
+    """The task's dataset: a download, or the one in the cache, collected if it is missing."""
     if variant == DOWNLOADED:
         if episodes != task.episodes:
             raise MerlinError(
-                f"episodes: {task.name} is downloaded and has its own number; leave it out, or "
-                f"ask for the variant {REGENERATED}."
+                f"episodes: {task.name} is downloaded and has a fixed number; omit --episodes, or "
+                f"use --variant {REGENERATED}."
             )
         return task.name
     path = cached_path(task, variant, episodes=episodes, seed=seed, pixels=pixels)

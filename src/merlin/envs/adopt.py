@@ -1,7 +1,7 @@
-"""Environments of other people: what is understood of one by making it and playing a little.
+"""Environments of the user as tasks: their properties, found by making and probing them.
 
-Nothing is guessed in silence. What cannot be told from spaces, rewards and `info` is refused with
-a sentence that names the option to say it with.
+Nothing is guessed silently. If spaces, rewards and `info` leave a property undecided, the error
+names the option that sets it.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ from merlin.errors import MerlinError
 
 KEYS = ("observation", "achieved_goal", "desired_goal")
 PROBE_STEPS = 200
-"""Steps that are played, at most, to see what an environment gives."""
+"""Maximum number of random steps used to probe an environment."""
 
 
 @cache
 def adopt(name: str) -> Task:
-    """Describe an environment by its name; its module is imported, and it is played a little."""
+    """Make a task of an environment; imports its module and plays a few random steps."""
     asked = parse(name)
     env, limit = _open(asked)
     try:
@@ -68,7 +68,7 @@ def adopt(name: str) -> Task:
 
 @contextlib.contextmanager
 def working_directory() -> Iterator[None]:
-    """Let imports find modules of the working directory, after all that is installed."""
+    """Let imports find modules in the working directory, after all installed ones."""
     here = os.getcwd()
     if here in sys.path:
         yield
@@ -81,9 +81,9 @@ def working_directory() -> Iterator[None]:
 
 
 def make(name: EnvName, **arguments: Any) -> tuple[gymnasium.Env, int | None]:
-    """An environment without the wrappers of `gymnasium.make`, and its time limit.
+    """An environment without the wrappers that `gymnasium.make` adds, and its time limit.
 
-    Wrappers that its entry point or its registration adds stay: they are part of it.
+    Wrappers from its entry point or its registration are kept: they are part of it.
     """
     with working_directory():
         if name.module:
@@ -99,7 +99,7 @@ def make(name: EnvName, **arguments: Any) -> tuple[gymnasium.Env, int | None]:
 
 
 class Seen(NamedTuple):
-    """What the steps of an environment gave."""
+    """What the steps of an environment returned."""
 
     info_keys: set[str]  # in every step
     rewards: set[float]
@@ -109,7 +109,7 @@ class Seen(NamedTuple):
 
 
 def probe(env: gymnasium.Env, name: str, steps: int) -> Seen:
-    """Play random actions from a fixed seed, into further episodes if one ends early."""
+    """Take random actions from a fixed seed, over several episodes if one ends early."""
     rng = np.random.default_rng(0)
     space = env.action_space
     assert isinstance(space, gymnasium.spaces.Box)
@@ -138,13 +138,13 @@ def probe(env: gymnasium.Env, name: str, steps: int) -> Seen:
 
 
 def _open(asked: EnvName) -> tuple[gymnasium.Env, int | None]:
-    """Make it, or say in one sentence why that failed."""
+    """Make the environment; a failure becomes one sentence."""
     try:
         return make(asked)
     except (ImportError, gymnasium.error.Error) as error:
         why = " ".join(str(error).split())
         raise MerlinError(f"task {asked.base}: cannot be made ({why}); check the name.") from None
-    except Exception as error:  # whatever somebody else's code raises
+    except Exception as error:  # code of the user may raise anything
         last = traceback.extract_tb(error.__traceback__)[-1]
         why = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise MerlinError(
@@ -154,17 +154,17 @@ def _open(asked: EnvName) -> tuple[gymnasium.Env, int | None]:
 
 
 def _check_spaces(env: gymnasium.Env, name: str) -> tuple[dict[str, int], np.ndarray, np.ndarray]:
-    """Sizes of observation and goals and bounds of the actions, if they are of the right kind."""
+    """Sizes of observation and goals, and the action bounds; refuses unsupported spaces."""
     space, action = env.observation_space, env.action_space
     if not isinstance(space, gymnasium.spaces.Dict) or not set(KEYS) <= set(space.spaces):
         raise MerlinError(
-            f"task {name}: is no goal environment; its observation must be a Dict of "
+            f"task {name}: is not a goal environment; its observation must be a Dict of "
             f"{', '.join(sorted(KEYS))}."
         )
     if not isinstance(action, gymnasium.spaces.Box) or len(action.shape) != 1:
-        raise MerlinError(f"task {name}: its actions must be a Box of one dimension.")
+        raise MerlinError(f"task {name}: its action space must be a one-dimensional Box.")
     if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
-        raise MerlinError(f"task {name}: its actions have no finite bounds; give them some.")
+        raise MerlinError(f"task {name}: its action space is unbounded; give it finite bounds.")
     shapes = {key: space[key].shape or () for key in KEYS}
     if any(len(shape) != 1 for shape in shapes.values()):
         raise MerlinError(f"task {name}: observations and goals must be vectors.")
@@ -176,6 +176,6 @@ def _check_spaces(env: gymnasium.Env, name: str) -> tuple[dict[str, int], np.nda
 def _check_observation(observation: Any, name: str) -> None:
     if not isinstance(observation, dict) or not set(KEYS) <= set(observation):
         raise MerlinError(
-            f"task {name}: its reset gives no dict of {', '.join(sorted(KEYS))}, "
-            "although its observation space says so."
+            f"task {name}: its reset does not return a dict of {', '.join(sorted(KEYS))}, although "
+            "its observation space says so; fix the environment."
         )

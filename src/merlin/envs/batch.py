@@ -17,11 +17,11 @@ from merlin.parallel.workers import Pool, default_workers
 
 Observation = dict[str, np.ndarray]
 GOAL_IMAGE = "goal_image"
-"""Of an observation: the goal as an image, for policies that are told it so."""
+"""Key of the goal image in an observation, for policies with image goals."""
 
 
 class Step(NamedTuple):
-    """What a batch of environments answers to a batch of actions."""
+    """The result of one step of a batch of environments."""
 
     observation: Observation
     reward: Float[np.ndarray, " batch"]  # 1 where the state reached is at the goal, else 0
@@ -33,8 +33,8 @@ class Step(NamedTuple):
 class EnvBatch(Protocol):
     """A fixed number of environments of one task.
 
-    Where episodes end when the environment says so, one that has ended stands still: its last
-    observation and success are repeated, and its reward is 0.
+    If the environment can end an episode, a finished environment stays as it is until the next
+    reset: its last observation and success are repeated, and its reward is 0.
     """
 
     def reset(self, seeds: Sequence[int]) -> Observation: ...
@@ -47,8 +47,7 @@ class EnvBatch(Protocol):
 def make_batch(task: Task, n: int, workers: int | None = None) -> EnvBatch:
     """`n` environments; results are the same for any number of workers.
 
-    Tasks that move all points at once need no workers; for the others there is one per core
-    unless told otherwise.
+    Vectorised tasks need no workers. Other tasks use one worker process per core by default.
     """
     if task.vector_entry_point:
         return VectorBatch(task, n)
@@ -57,7 +56,7 @@ def make_batch(task: Task, n: int, workers: int | None = None) -> EnvBatch:
 
 
 class VectorBatch:
-    """A task that has a vectorised implementation of its own."""
+    """Environments of a task with its own vectorised implementation."""
 
     def __init__(self, task: Task, n: int):
         self._task = task
@@ -93,7 +92,7 @@ class VectorBatch:
 
 
 class LocalBatch:
-    """Single environments one after the other."""
+    """Single environments, stepped one after another in this process."""
 
     def __init__(self, task: Task, n: int):
         self._task = task
@@ -120,7 +119,7 @@ class LocalBatch:
         )
 
     def _step(self, index: int, action: np.ndarray) -> tuple[Observation, bool, bool, bool]:
-        """One environment's observation, whether its goal is reached (twice), and its end."""
+        """Step one environment: observation, reached (for the return), success, ended."""
         before, _, success, ended = self._last[index]
         if ended:
             return before, False, success, True
@@ -129,7 +128,7 @@ class LocalBatch:
         ended = self._task.ends and bool(terminated or truncated)
         if not np.array_equal(observation["desired_goal"], before["desired_goal"]):
             raise MerlinError(
-                f"task {self._task.name}: its goal moves within an episode, but data and scores "
+                f"task {self._task.name}: its goal changes within an episode, but data and scores "
                 "need one goal per episode; make the environment keep it (see --env-args)."
             )
         return observation, reached, success, ended
@@ -149,7 +148,7 @@ class LocalBatch:
 
 
 class ParallelBatch:
-    """Environments spread over processes; every step waits for the slowest."""
+    """Environments spread over worker processes; every step waits for the slowest."""
 
     def __init__(self, task: Task, n: int, workers: int):
         gl.ready(task)
@@ -176,9 +175,9 @@ class ParallelBatch:
 
 
 def make_single(task: Task, **arguments: Any) -> gymnasium.Env:
-    """One environment of the task. Callers end its episodes: time limits are peeled off."""
+    """One environment of the task, without time limit: the caller ends its episodes."""
     if "render_mode" in arguments and "mujoco" in sys.modules:
-        gl.pick_gl()  # sets MUJOCO_GL, which Gymnasium's renderer asks
+        gl.pick_gl()  # sets MUJOCO_GL, which Gymnasium's renderer reads
     name = EnvName(task.env_id, task.module, arguments=task.arguments if task.ends else {})
     return adopt.make(name, **arguments)[0]
 

@@ -1,7 +1,7 @@
-"""Frames of recorded episodes: drawn from their states, or by playing their actions again.
+"""Frames of recorded episodes: rendered from their states, or by replaying their actions.
 
-A camera shows more than a state holds: the elbow of an arm, for one. Where that is so, the recorded
-actions are replayed from the task's start, and the states on the way must be the recorded ones.
+A camera may show more than a state contains, such as the elbow of an arm. The recorded actions are
+then replayed from the start state of the task, and the states must match the recorded ones.
 """
 
 import importlib
@@ -15,13 +15,13 @@ from merlin.envs.registry import Task
 from merlin.errors import MerlinError
 
 CLOSE = 1e-4
-"""So far may replayed states be from the recorded ones: the rounding of other processors."""
+"""Allowed difference of replayed and recorded states: rounding differs between processors."""
 
 Frames = UInt8[np.ndarray, "states size size 3"]
 
 
 def draw(task: Task, states: Float[np.ndarray, "states observation"]) -> Frames:
-    """Frames of any states, for tasks whose states say all that a camera shows."""
+    """Frames of any states, for tasks whose states determine the whole image."""
     assert task.film is not None
     module, _, name = task.film.partition(":")
     return getattr(importlib.import_module(module), name)(states, task.image_size, **task.arguments)
@@ -33,7 +33,7 @@ def replay(
     first: int,
     episodes: list[tuple[np.ndarray, np.ndarray]],
 ) -> Frames:
-    """Frames of whole episodes, given as states and actions; `first` is the number of the first.
+    """Frames of whole episodes, given as states and actions; `first` is the index of the first.
 
     Runs in worker processes, which keep the environment open in their memory.
     """
@@ -50,8 +50,8 @@ def replay(
             if not away <= CLOSE:
                 raise MerlinError(
                     f"step {step} of episode {first + index}: replaying the actions leads "
-                    f"{away:.3g} away from the recorded state, so it was not recorded in "
-                    f"{task.name} as it is here; record it anew with `merlin collect --pixels`."
+                    f"{away:.3g} away from the recorded state, so it was not recorded in this "
+                    f"version of {task.name}; record new data with `merlin collect --pixels`."
                 )
             frames.append(env.render())
     return np.stack(frames)

@@ -1,4 +1,4 @@
-"""Which OpenGL back end can draw on this machine."""
+"""Selection of an OpenGL backend that works on this machine."""
 
 import functools
 import os
@@ -12,11 +12,11 @@ from merlin.errors import MerlinError
 
 @functools.cache
 def pick_gl() -> str:
-    """Name of the OpenGL back end to render with on Linux: egl, osmesa or glfw.
+    """Name of the OpenGL backend to render with on Linux: egl, osmesa or glfw.
 
-    MUJOCO_GL decides if it is set. Otherwise the first one that draws in a process of its own is
-    taken, because a back end that failed to start leaves PyOpenGL bound to it, and MUJOCO_GL is
-    set so that worker processes need not try again.
+    If MUJOCO_GL is set, it decides. Otherwise the first backend that works is used, and MUJOCO_GL
+    is set so that worker processes need not try again. Each backend is tried in its own process,
+    because a failed one leaves PyOpenGL bound to it.
     """
     wanted = os.environ.get("MUJOCO_GL", "").strip().lower()
     if wanted in ("egl", "osmesa"):
@@ -28,19 +28,19 @@ def pick_gl() -> str:
             os.environ["MUJOCO_GL"] = backend
             return backend
     raise MerlinError(
-        "no OpenGL back end starts here (tried egl, osmesa and glfw), so nothing can be rendered: "
-        "install the Debian package libosmesa6 for rendering without a GPU or a display."
+        "no OpenGL backend works on this machine (tried egl, osmesa and glfw), so nothing can be "
+        "rendered; install the Debian package libosmesa6 to render without a GPU or a display."
     )
 
 
 def ready(task: Task) -> None:
-    """Before workers film a task: look once for all of them, and complain here if there is none."""
+    """Select the backend before workers render a task, so that an error is raised here."""
     if task.sees == "image" and task.film is None and platform.system() == "Linux":
         pick_gl()
 
 
 def _draws(backend: str) -> bool:
-    """Whether MuJoCo can open a drawing context with this back end in a fresh process."""
+    """Whether MuJoCo can open a rendering context with this backend in a new process."""
     program = (
         "import mujoco; gl = mujoco.GLContext(8, 8); gl.make_current();"
         "mujoco.MjrContext(mujoco.MjModel.from_xml_string('<mujoco/>'), 50).free(); gl.free()"

@@ -1,6 +1,6 @@
-"""Names of environments that are not among the tasks: `module:EnvId?option=value&...`.
+"""Names of environments of the user: `module:EnvId?option=value&...`.
 
-The name alone says how to make the environment, so datasets and runs keep it as text.
+The name contains all that is needed to make the environment. Datasets and runs store it as text.
 """
 
 import json
@@ -17,21 +17,21 @@ _ARGUMENT = "args."
 
 @dataclass(frozen=True)
 class EnvName:
-    """An environment's id, the module that registers it, and how it is to be used."""
+    """The id of an environment, the module that registers it, and its options."""
 
     env_id: str
     module: str | None = None
-    max_steps: int | None = None  # time limit; the registered one unless given
-    success_key: str | None = None  # key of info that says whether the goal is reached
+    max_steps: int | None = None  # time limit; by default the registered one
+    success_key: str | None = None  # key of info that reports success
     goal_reward: float | None = None  # lowest reward at a goal
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of the environment
 
     def __post_init__(self) -> None:
         if self.max_steps is not None and self.max_steps < 1:
-            raise MerlinError(f"max_steps: {self.max_steps} is not 1 or more.")
+            raise MerlinError(f"max_steps: {self.max_steps} is below 1; give 1 or more.")
         for key, value in self.arguments.items():
             if not isinstance(value, (str, int, float, bool)):
-                raise MerlinError(f"env_args {key}: is neither a number nor a word.")
+                raise MerlinError(f"env_args {key}: must be a number or a string.")
 
     @property
     def base(self) -> str:
@@ -51,7 +51,7 @@ class EnvName:
 
 
 def parse(name: str) -> EnvName:
-    """Read a name; `str` writes it back."""
+    """Parse a name; `str` is the inverse."""
     base, _, query = name.partition("?")
     module, _, env_id = base.rpartition(":")
     values: dict[str, Any] = {}
@@ -68,12 +68,12 @@ def parse(name: str) -> EnvName:
             except ValueError:
                 raise MerlinError(f"task {name}: {key}={text} is not a number.") from None
         else:
-            raise MerlinError(f"task {name}: has no option {key!r}.")
+            raise MerlinError(f"task {name}: has no option {key!r}; check its name.")
     return EnvName(env_id, module or None, arguments=arguments, **values)
 
 
 def read_value(text: str) -> Any:
-    """A number, true or false as such, and anything else as text."""
+    """Parse numbers, true and false; anything else stays text."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -82,5 +82,5 @@ def read_value(text: str) -> Any:
 
 
 def _word(text: str) -> bool:
-    """Whether `read_value` gives the text back as it is."""
+    """Whether `read_value` returns the text unchanged."""
     return read_value(text) == text and isinstance(read_value(text), str)

@@ -1,4 +1,4 @@
-"""What is known of OGBench's state-based datasets without OGBench: their names and sizes."""
+"""Names and sizes of OGBench's state-based datasets, available without OGBench."""
 
 import difflib
 import importlib.util
@@ -9,13 +9,13 @@ from merlin.errors import MerlinError
 
 PREFIX = "ogbench:"
 GOALS = 5
-"""Evaluation goals of every environment."""
+"""Number of evaluation goals of every environment."""
 DOWNLOADED, REGENERATED = "downloaded", "regenerated"
-"""The two origins of a dataset: OGBench's own file, or another draw by the same recipe."""
+"""The two origins of a dataset: OGBench's own file, or a new sample by the same recipe."""
 
 
 class Size(NamedTuple):
-    """What is known of a dataset and its environment without OGBench."""
+    """Sizes of a dataset and its environment."""
 
     env: str  # OGBench's id of the environment
     observation: int
@@ -23,7 +23,7 @@ class Size(NamedTuple):
     steps: int  # time limit of an evaluation
     episodes: int
     states: int  # per episode of the data
-    regenerated: bool  # whether OGBench ships what is needed to make the data again
+    regenerated: bool  # whether OGBench ships what is needed to generate the data
 
 
 def _sizes() -> dict[str, Size]:
@@ -69,11 +69,11 @@ def _sizes() -> dict[str, Size]:
 
 
 SIZES = _sizes()
-"""Every state-based dataset of OGBench by its name."""
+"""Every state-based dataset of OGBench, by name."""
 
 
 def check_installed(name: str) -> None:
-    """Say in one sentence how to get OGBench, if it is not here."""
+    """Raise an error that says how to install OGBench, if it is missing."""
     if importlib.util.find_spec("ogbench") is None:
         raise MerlinError(
             f"task {name}: needs OGBench, which is not installed; "
@@ -82,7 +82,7 @@ def check_installed(name: str) -> None:
 
 
 def unknown(name: str) -> MerlinError:
-    """What to say of a name that is none of OGBench's."""
+    """The error for an unknown OGBench dataset."""
     close = difflib.get_close_matches(name.removeprefix(PREFIX), SIZES, n=1, cutoff=0.0)
     return MerlinError(
         f"{name}: OGBench has no state-based dataset of that name; did you mean {PREFIX}{close[0]}?"

@@ -1,7 +1,7 @@
-"""OGBench's environments as goal environments whose episodes depend on their seed only.
+"""OGBench's environments as goal environments whose episodes depend only on their seed.
 
 A goal is a whole observation. Every environment has five fixed evaluation goals; the seed of an
-episode says which it is for. OGBench is imported when the first environment is made.
+episode selects one. OGBench is imported when the first environment is made.
 """
 
 import os
@@ -19,9 +19,9 @@ Observation = dict[str, np.ndarray]
 
 
 class OwnRandomness:
-    """NumPy's global random state, which OGBench draws from, kept apart for one environment.
+    """A private copy of NumPy's global random state, which OGBench draws from.
 
-    Within the context global draws come from this stream; afterwards all is as it was before.
+    Within the context, global draws come from this stream. On exit the global state is restored.
     """
 
     def __init__(self, seed: int):
@@ -45,7 +45,7 @@ def make_plain(dataset: str, **arguments: Any) -> Any:
     assert isinstance(spec.entry_point, str)
     create: Any = load_env_creator(spec.entry_point)
     if isinstance(create, type):
-        # Its property makes a new, unseeded space at every use.
+        # Its property creates a new, unseeded space on every access.
         space = spaces.Box(-1.0, 1.0, (SIZES[dataset].action,), np.float32)
         create = type(create.__name__, (create,), {"action_space": space})
     env = create(**spec.kwargs, **arguments)
@@ -57,8 +57,8 @@ def make_plain(dataset: str, **arguments: Any) -> Any:
 class GoalTask(gymnasium.Env):
     """An environment of OGBench as a goal environment; episodes end at their goal.
 
-    `reset(seed=n)` is for the evaluation goal n % 5 + 1, and `reset(options={"task_id": k})` for
-    the goal k. The same seed gives the same episode.
+    `reset(seed=n)` uses the evaluation goal n % 5 + 1, and `reset(options={"task_id": k})` uses
+    goal k. The same seed gives the same episode.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
@@ -68,7 +68,7 @@ class GoalTask(gymnasium.Env):
     ):
         self.render_mode = render_mode
         if render_mode:
-            pick_gl()  # sets MUJOCO_GL, which MuJoCo asks when it is imported
+            pick_gl()  # sets MUJOCO_GL, which MuJoCo reads on import
         self._env = make_plain(dataset, render_mode="rgb_array", width=width, height=height)
         size = SIZES[dataset]
         self.action_space = spaces.Box(-1.0, 1.0, (size.action,), np.float32)
@@ -106,7 +106,7 @@ class GoalTask(gymnasium.Env):
         return self._env.render()
 
     def close(self) -> None:
-        # OGBench leaves its renderers to the end of the process, when OpenGL is gone already.
+        # OGBench would free its renderers at process exit, when OpenGL is already gone.
         drawing = self._env.custom_renderer if self._maze else self._env._renderer
         if drawing is not None:
             drawing.close()

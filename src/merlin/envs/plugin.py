@@ -1,7 +1,7 @@
-"""The tasks become Gymnasium environments as soon as there is a Gymnasium to know them.
+"""Registers the tasks with Gymnasium as soon as Gymnasium is imported.
 
-Importing Gymnasium takes longer than all that a robot needs of merlin, so `import merlin` does not
-do it; and Gymnasium has no entry points that would ask us. So we wait for its import.
+Importing Gymnasium takes longer than everything a robot needs from merlin, so `import merlin` does
+not import it. Gymnasium has no entry points for plugins, so an import hook waits for it.
 """
 
 import importlib
@@ -12,11 +12,11 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 REGISTRY = "merlin.envs.registry"
-"""Registers the tasks when it is imported."""
+"""Importing this module registers the tasks."""
 
 
 def register_with_gymnasium() -> None:
-    """Register the tasks now if Gymnasium is imported, else when it will be."""
+    """Register the tasks now if Gymnasium is imported, else when it is imported."""
     if "gymnasium" in sys.modules:
         importlib.import_module(REGISTRY)
     else:
@@ -24,10 +24,10 @@ def register_with_gymnasium() -> None:
 
 
 class _WaitForGymnasium:
-    """Finds Gymnasium where it is anyway, once, and has the registry imported after it.
+    """Finds Gymnasium as usual, once, and imports the registry after it.
 
-    A `MetaPathFinder` in all but name: importing `importlib.abc` would take a tenth of the time
-    that `import merlin.runtime` takes.
+    It does not derive from `MetaPathFinder`, because importing `importlib.abc` would take a tenth
+    of the time of `import merlin.runtime`.
     """
 
     def find_spec(

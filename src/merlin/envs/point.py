@@ -1,7 +1,7 @@
-"""PointReach and PointRooms: a disc moves in a square, in the latter among walls.
+"""PointReach and PointRooms: a disc moves in a square, without and with walls.
 
-`Arena` is the physics, a pure function of many positions and actions; `PointEnv` and
-`PointVectorEnv` put Gymnasium's interfaces around it.
+`Arena` implements the dynamics as pure functions of many positions and actions. `PointEnv` and
+`PointVectorEnv` wrap it in Gymnasium's interfaces.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Seeds = int | Sequence[int | None] | None
 
 BOUND = 5.0
 TOLERANCE = raster.GOAL_RADIUS
-"""An agent whose centre lies in the goal disc (rim included) has reached the goal."""
+"""The goal is reached if the centre of the agent is in the goal disc, including its rim."""
 WALL_GAP = 0.01
 """Distance at which a wall stops the agent."""
 
@@ -54,14 +54,14 @@ class Rectangle(NamedTuple):
 class Arena:
     """The square [-5, 5]^2 with walls that stop or deflect a disc of radius 0.5.
 
-    Walls are given as they are seen; the order matters where the disc touches several.
+    Walls are given with their visible size; their order matters where the disc touches several.
     """
 
     walls: tuple[Rectangle, ...] = ()
 
     @cached_property
     def obstacles(self) -> tuple[Rectangle, ...]:
-        """The walls as the centre of the disc meets them."""
+        """The walls inflated by the radius of the disc, as obstacles for its centre."""
         return tuple(wall.inflate(raster.AGENT_RADIUS) for wall in self.walls)
 
     def move(self, positions: Points, actions: Points) -> Points:
@@ -71,7 +71,7 @@ class Arena:
         """
         positions = np.asarray(positions, np.float64)
         proposals: Points = positions + np.clip(np.asarray(actions, np.float64), -1.0, 1.0)
-        # A move that touches no wall is left alone by all of them; most moves are such.
+        # Most moves touch no wall and need no correction.
         near = np.flatnonzero(self._touches_any(positions, proposals))
         if near.size:
             proposals[near] = _slide_along_all(positions[near], proposals[near], self.obstacles)
@@ -110,10 +110,10 @@ class Arena:
 
 
 def steps_in_the_open(positions: Points, goals: Points) -> Int[np.ndarray, "n"]:
-    """The fewest steps after which a point can be at its goal where no wall is in the way.
+    """Minimum number of steps to the goal without walls.
 
-    A step brings each coordinate nearer by up to 1; what is left must fit into the goal disc. Who
-    is there already takes one step, too: to stay.
+    A step brings each coordinate nearer by up to 1; the remaining offset must be within the goal
+    disc. A point that is already at the goal needs one step, in which it stays.
     """
     apart = np.abs(np.asarray(positions, np.float64) - np.asarray(goals, np.float64))
     after = np.arange(1, 2 * int(BOUND) + 1)[:, None, None]
@@ -124,8 +124,8 @@ def steps_in_the_open(positions: Points, goals: Points) -> Int[np.ndarray, "n"]:
 def _slide_along_all(starts: Points, proposals: Points, walls: Sequence[Rectangle]) -> Points:
     """Correct the ends of moves by every wall in turn."""
     ends = reduce(partial(_slide_along, starts), walls, proposals)
-    # A move stopped in both directions may owe that to the order: the second wall can keep it out
-    # of reach of the first. So it is tried once more in the opposite order, and that counts.
+    # A move that is stopped along both axes may be so only because of the order of the walls: the
+    # second wall can keep it out of reach of the first. The result in reverse order then counts.
     stuck = np.flatnonzero((ends != proposals).all(axis=1))
     if stuck.size:
         again = partial(_slide_along, starts[stuck])
@@ -136,8 +136,8 @@ def _slide_along_all(starts: Points, proposals: Points, walls: Sequence[Rectangl
 def _slide_along(starts: Points, ends: Points, wall: Rectangle) -> Points:
     """Stop moves in front of the sides of one inflated wall that they cross from outside.
 
-    What has to overlap with a side is the bounding box of the move, not the move itself, so a
-    diagonal move past a corner can be stopped, too.
+    The test uses the bounding box of the move rather than the move itself, so a diagonal move past
+    a corner can also be stopped.
     """
     near_sides, far_sides = (wall.left, wall.bottom), (wall.right, wall.top)
     low, high = np.minimum(starts, ends), np.maximum(starts, ends)
@@ -169,7 +169,7 @@ METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
 
 def _spaces() -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """Spaces of observations and of actions."""
+    """Observation space and action space."""
     names = ("observation", "achieved_goal", "desired_goal")
     observations: dict[str, spaces.Space[Any]] = {
         name: spaces.Box(-BOUND, BOUND, (2,), np.float32) for name in names
@@ -191,7 +191,7 @@ def film(states: Points, size: int, rooms: bool = False) -> raster.Frames:
 
 
 class _PointTask:
-    """What the single and the vector environment share."""
+    """Shared code of the single and the vector environment."""
 
     tolerance = TOLERANCE
 
@@ -219,7 +219,7 @@ class _PointTask:
         return reached.astype(np.float32) - np.float32(1.0)
 
     def goal_frames(self) -> raster.Frames:
-        """What a camera would show with every point at its goal."""
+        """Frames with every point at its goal."""
         self._require_reset()
         return raster.draw(self._goals, None, self.arena.walls, self.render_size)
 
@@ -233,7 +233,7 @@ class _PointTask:
 
 
 class PointEnv(_PointTask, gymnasium.Env[Observation, np.ndarray]):
-    """One point with a goal; episodes never end by themselves.
+    """One point with a goal; the environment itself never ends an episode.
 
     Args:
         rooms: Whether the arena has walls (PointRooms) or not (PointReach).
@@ -278,7 +278,7 @@ class PointEnv(_PointTask, gymnasium.Env[Observation, np.ndarray]):
         return None if self.render_mode is None else self._frames()[0]
 
     def goal_frame(self) -> raster.Frame:
-        """What a camera would show with the goal reached."""
+        """The frame with the point at its goal."""
         return self.goal_frames()[0]
 
     def _observation(self) -> Observation:
@@ -286,7 +286,7 @@ class PointEnv(_PointTask, gymnasium.Env[Observation, np.ndarray]):
 
 
 class PointVectorEnv(_PointTask, VectorEnv[Observation, np.ndarray, np.ndarray]):
-    """Many points at once, each exactly what a `PointEnv` with its seed would be.
+    """Many points at once, each identical to a `PointEnv` with the same seed.
 
     Episodes are truncated after `max_episode_steps`. The step after that ignores the point's
     action and returns its new start with reward 0 (next-step autoreset). Other arguments are
@@ -317,7 +317,7 @@ class PointVectorEnv(_PointTask, VectorEnv[Observation, np.ndarray, np.ndarray])
     def reset(
         self, *, seed: Seeds = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start new episodes everywhere.
+        """Start a new episode for every point.
 
         An integer seeds the points with seed, seed + 1, and so on; a sequence gives one seed per
         point, where None keeps that point's generator.

@@ -1,7 +1,7 @@
-"""Draw many top-down views of a disc-shaped agent at once, with NumPy alone.
+"""Batched top-down rendering of a disc-shaped agent, with NumPy alone.
 
-Shapes are anti-aliased from their geometry (distance to the rim, exact overlap of rectangle and
-pixel), so one code path serves both small policy inputs and large frames for people.
+Shapes are anti-aliased analytically (distance to the rim, exact overlap of rectangle and pixel), so
+the same code renders small policy inputs and large frames for display.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def draw(
 ) -> Frames:
     """Return one frame per agent position, y pointing up.
 
-    Goals, one per agent, are drawn below walls and agents and only if given: a policy that sees
-    these frames should not be told its goal twice.
+    Goals, one per agent, are drawn below walls and agents, and only if given: frames for a policy
+    omit the goal, which is a separate input.
     """
     frames = np.empty((len(agents), size, size, 3), np.uint8)
     wall_coverage = _rectangles(walls, size)
@@ -55,13 +55,13 @@ def draw(
 
 
 def _blend(canvas: Canvas, coverage: Coverage, colour: Colour) -> Canvas:
-    """Paint a colour over a canvas where, and as far as, a shape covers each pixel."""
+    """Blend a colour into a canvas, weighted by the coverage of each pixel."""
     blended: Canvas = canvas + coverage[..., None] * (colour - canvas)
     return blended
 
 
 def _discs(centres: Points, radius: float, size: int) -> Coverage:
-    """Share of each pixel covered by a disc, one picture per centre."""
+    """Fraction of each pixel covered by a disc, one image per centre."""
     pixel = 2 * HALF_WIDTH / size
     middle = (np.arange(size) + 0.5) * pixel - HALF_WIDTH
     along_x = np.square(middle - centres[:, :1]).astype(np.float32)
@@ -72,7 +72,7 @@ def _discs(centres: Points, radius: float, size: int) -> Coverage:
 
 
 def _rectangles(rectangles: Sequence[Bounds], size: int) -> Coverage:
-    """Share of each pixel covered by the largest overlap with any of the rectangles."""
+    """Fraction of each pixel covered by the rectangle that overlaps it most."""
     pixel = 2 * HALF_WIDTH / size
     lower = np.arange(size) * pixel - HALF_WIDTH
 

@@ -1,7 +1,7 @@
-"""The tasks: what each is called, how large it is, what its goals are, what was tuned for it.
+"""The task registry: names, sizes, goals and tuned values.
 
-Everything that depends on a task is asked here; no other file names one. The paper's ten are
-`TASKS`, and OGBench's datasets are `OGBENCH`.
+Properties of a task are fields of its entry. `TASKS` are the paper's ten tasks, and `OGBENCH` are
+OGBench's datasets.
 """
 
 import dataclasses
@@ -27,15 +27,15 @@ TUNINGS = ("own", "paper")
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was tuned for one task and kind of data: by the paper on its data, and on ours."""
+    """Tuned values for one task and kind of data: the paper's, and ours if they differ."""
 
     hindsight_ratio: float
     horizon: int
-    released_hindsight_ratio: float | None = None  # where the authors' code differs
-    own: tuple[float, int] | None = None  # ratio and horizon for our data, where they differ
+    released_hindsight_ratio: float | None = None  # if the authors' code differs
+    own: tuple[float, int] | None = None  # ratio and horizon tuned on our data, if they differ
 
     def values(self, tuning: str = "own") -> dict[str, Any]:
-        """Those for our data, or the paper's."""
+        """The values for our data (`own`) or the paper's (`paper`)."""
         ratio, horizon = self.hindsight_ratio, self.horizon
         if tuning == "own" and self.own is not None:
             ratio, horizon = self.own
@@ -43,43 +43,43 @@ class Tuned:
 
 
 IMAGE_VALUES: Mapping[str, Any] = {"hidden": (256,)}
-"""What the paper changes for images of all tasks: one hidden layer behind the CNN."""
+"""The paper's settings for images on all tasks: one hidden layer after the CNN."""
 IMAGE_SETTINGS: Mapping[str, str] = {
     "batch_size": "64",
     "encoder_max_updates": "1000",
-    "threshold": "auto",  # of stitching: 0.9999 is for an encoder that was trained for longer
+    "threshold": "auto",  # stitching: 0.9999 suits an encoder that was trained for longer
 }
-"""What a benchmark on images sets, of the fields that a method has, so that it ends in hours."""
+"""Settings for benchmarks on images, where a method has them, so that they finish in hours."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A goal environment and what is known of it."""
+    """A goal environment and its properties."""
 
     name: str
     observation_dim: int
     action_dim: int
     goal_dim: int
-    env_id: str = ""  # of Gymnasium; merlin/NAME-v0 unless given
+    env_id: str = ""  # Gymnasium id; by default merlin/NAME-v0
     module: str | None = None  # to import before Gymnasium knows the id
     goal_slice: tuple[int, int] | None = None  # phi: the part of the state that is its goal
-    tolerance: float | None = None  # how near is reached, for the reward
+    tolerance: float | None = None  # distance that counts as reached, for the return
     success_tolerance: float | None = None  # for the success at the end, if it differs
-    scoring: Scoring = NEGATIVE  # how the environment says that a goal is reached
-    ends: bool = False  # whether an episode ends when the environment says so, or only in time
-    goal_count: int = 0  # fixed goals that evaluations go through, or 0: each episode has its own
+    scoring: Scoring = NEGATIVE  # how the environment reports that a goal is reached
+    ends: bool = False  # whether the environment can end an episode before the time limit
+    goal_count: int = 0  # number of fixed evaluation goals; 0 if each episode has its own
     action_low: float | tuple[float, ...] = -1.0
     action_high: float | tuple[float, ...] = 1.0
-    variants: tuple[str, ...] = VARIANTS  # the kinds of data that there are
+    variants: tuple[str, ...] = VARIANTS  # available kinds of data
     episodes: int = 2000  # of the published datasets
     episode_steps: int = 50
     tuned: Mapping[str, Tuned] = field(default_factory=dict)
     environments: int = 16  # stepped together in one batch
-    image_size: int | None = None  # height and width of the frames that show its state, if any
-    sees: str = "state"  # what a policy is shown: state or image
-    goal: str = "vector"  # what it is told to reach: vector or image
-    film: str | None = None  # function that draws states, where they say all that is to be seen
-    size_arguments: tuple[str, ...] = ()  # what its environment calls the size of frames
+    image_size: int | None = None  # height and width of image observations, if supported
+    sees: str = "state"  # what a policy observes: state or image
+    goal: str = "vector"  # how its goal is given: vector or image
+    film: str | None = None  # function that renders states, if they determine the image
+    size_arguments: tuple[str, ...] = ()  # arguments of its environment for the frame size
     entry_point: str | None = None
     vector_entry_point: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -91,17 +91,19 @@ class Task:
     def achieved(self, states: np.ndarray) -> np.ndarray:
         """phi: the goals that states achieve, over any leading axes."""
         if self.goal_slice is None:
-            raise MerlinError(f"{self.name}: it is not known which part of a state is its goal.")
+            raise MerlinError(
+                f"{self.name}: it is not known which part of a state is its goal; set goal_slice."
+            )
         return states[..., slice(*self.goal_slice)]
 
     @property
     def final_episodes(self) -> int:
-        """How many episodes score a final policy, unless somebody asks for another number."""
+        """Default number of episodes to evaluate a final policy."""
         return 50 * self.goal_count or 200
 
     @property
     def pixels(self) -> bool:
-        """Whether it can be learned from images."""
+        """Whether the task supports image observations."""
         return self.image_size is not None
 
     @property
@@ -112,10 +114,10 @@ class Task:
         return (self.image_size, self.image_size, 3)
 
     def from_pixels(self, size: int | None = None, goal: str = "vector") -> "Task":
-        """The same task seen through a camera, in frames of its usual size or of the one given."""
+        """The same task with image observations, of its usual size or the given one."""
         if self.image_size is None:
             able = ", ".join(task.name for task in TASKS.values() if task.pixels)
-            raise MerlinError(f"pixels: {self.name} has no images; the tasks that have are {able}.")
+            raise MerlinError(f"pixels: {self.name} has no images; choose one of {able}.")
         return dataclasses.replace(
             self, sees="image", goal=goal, image_size=self.image_size if size is None else size
         )
@@ -125,7 +127,7 @@ class Task:
         return self if len(shape) == 1 else self.from_pixels(shape[0], goal)
 
     def image_arguments(self) -> dict[str, Any]:
-        """What to make its environment with, so that it draws what a policy is shown."""
+        """Arguments with which its environment renders what a policy observes."""
         if self.sees == "state":
             return {}
         size = dict.fromkeys(self.size_arguments, self.image_size)
@@ -136,18 +138,18 @@ class Task:
         wanted = (*self.observation_shape, self.action_dim, self.goal_dim)
         if tuple(dimensions) != wanted:
             raise MerlinError(
-                f"task {self.name}: observation, action and goal have {wanted} dimensions there "
-                f"but {tuple(dimensions)} in {where}; name the task that it is for."
+                f"task {self.name}: observation, action and goal have dimensions {wanted}, but "
+                f"{tuple(dimensions)} in {where}; give the task that it is for."
             )
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lowest and highest action."""
+        """Lower and upper bounds of the action."""
         low, high = (np.asarray(b, np.float32) for b in (self.action_low, self.action_high))
         shape = (self.action_dim,)
         return np.broadcast_to(low, shape).copy(), np.broadcast_to(high, shape).copy()
 
     def describe(self) -> dict[str, Any]:
-        """Plain values for a table or JSON."""
+        """The properties as plain values for a table or JSON."""
         return {
             "name": self.name,
             "id": self.env_id,
@@ -316,16 +318,15 @@ OGBENCH: dict[str, Task] = {
 
 
 def own(name: str | None) -> Task | None:
-    """One of merlin's tasks by its name, without any import; None for every other name."""
+    """One of merlin's own tasks by name, without importing anything; None for other names."""
     return TASKS.get(name or "") or OGBENCH.get(name or "")
 
 
 def find(name: str | Task) -> Task:
     """The task called `name`, or any goal environment by its Gymnasium id.
 
-    OGBench's datasets are found without their prefix, too. `package.module:EnvId` imports the
-    module first, so call this only with a name that the user gave; `choose` is for names that are
-    read from files.
+    The prefix of OGBench's datasets is optional. `package.module:EnvId` imports the module first,
+    so call this only with names given by the user; use `choose` for names read from files.
     """
     if isinstance(name, Task):
         return name
@@ -343,26 +344,27 @@ def find(name: str | Task) -> Task:
     folded = {known.lower(): known for known in TASKS}
     close = difflib.get_close_matches(name.lower(), folded, n=1)
     hint = f"did you mean {folded[close[0]]}?" if close else f"choose from {', '.join(TASKS)}."
-    raise MerlinError(f"task: none is called {name!r}; {hint}")
+    raise MerlinError(f"task: {name!r} is unknown; {hint}")
 
 
 def check_variant(variant: str, task: Task | None = None) -> None:
-    """Refuse a kind of data that a task does not have, or that no task of the paper has."""
+    """Refuse a kind of data that the task (or, without a task, the paper) does not have."""
     known = VARIANTS if task is None else task.variants
     if variant not in known:
-        whose = f"; {task.name} has only {' and '.join(known)} data" if task else ""
-        raise MerlinError(f"variant: {variant!r} is not {' or '.join(known)}{whose}.")
+        whose = f" for {task.name}" if task else ""
+        choices = " or ".join(known)
+        raise MerlinError(f"variant: {variant!r} is not available{whose}; choose {choices}.")
 
 
 NO_TASK = "none"
-"""What a user says who does not want the task that the data names."""
+"""The value of --task that means no task, even if the data names one."""
 
 
 def choose(recorded: str | None, asked: str | Task | None) -> Task | None:
-    """The task that the user asks for, or else the one that data or a run names, if any.
+    """The task that the user asks for, or else the one named by the data or the run, if any.
 
-    A file must not make us run code: an environment that nobody registered in this process is
-    imported only if the user names it, too. Options that were recorded with it are kept.
+    A file must not cause code to run: an environment that is not yet registered in this process is
+    imported only if the user names it as well. Its recorded options are kept.
     """
     if asked == NO_TASK:
         return None
@@ -375,7 +377,7 @@ def choose(recorded: str | None, asked: str | Task | None) -> Task | None:
         known = own(name) or (imported and told.env_id in gymnasium.registry)
         if not known:
             raise MerlinError(
-                f"task {name}: is not one of merlin's own, and its code is not run because a file "
+                f"task {name}: is your own environment, whose code is not run just because a file "
                 f"names it; pass --task '{parse(name).base}' to evaluate in it, or --task none."
             )
         return find(name)
@@ -384,7 +386,7 @@ def choose(recorded: str | None, asked: str | Task | None) -> Task | None:
 
 
 def register() -> None:
-    """Make every task known to Gymnasium; nothing is imported until one is made."""
+    """Register every task with Gymnasium; environments are imported when they are made."""
     for task in (*TASKS.values(), *OGBENCH.values()):
         if task.env_id not in gymnasium.registry:
             gymnasium.register(

@@ -18,12 +18,12 @@ Observation = dict[str, np.ndarray]
 
 
 def make(module: str, name: str, **arguments: Any) -> gymnasium.Env:
-    """An environment class of Gymnasium-Robotics with sparse rewards, imported when asked for.
+    """An environment of Gymnasium-Robotics with sparse rewards, imported on first use.
 
-    The import prints notes about environments that are not used here; they are swallowed.
+    The import prints warnings about environments that are not used here; they are suppressed.
     """
     if arguments.get("render_mode"):
-        pick_gl()  # sets MUJOCO_GL, which Gymnasium's renderer asks
+        pick_gl()  # sets MUJOCO_GL, which Gymnasium's renderer reads
     with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         home = importlib.import_module(f"gymnasium_robotics.envs.{module}")
@@ -33,10 +33,10 @@ def make(module: str, name: str, **arguments: Any) -> gymnasium.Env:
 
 
 class _QuickUtils:
-    """The functions of Gymnasium-Robotics by which an environment reads its simulation.
+    """The functions with which Gymnasium-Robotics reads the simulation, one of them faster.
 
-    One of them is ours: it looks up the robot's joints by name once, not in every step, which
-    took a third of all the time that Fetch and hand were simulated. The numbers are the same.
+    `robot_get_obs` looks up the robot's joints by name once instead of in every step, which took a
+    third of the simulation time of Fetch and hand. The numbers are the same.
     """
 
     def __init__(self, env: Any):
@@ -51,12 +51,12 @@ class _QuickUtils:
     def robot_get_obs(
         self, model: Any, data: Any, joint_names: Any
     ) -> tuple[Float[np.ndarray, " joints"], Float[np.ndarray, " joints"]]:
-        """Positions and velocities of the robot's joints, all of them hinges and slides."""
+        """Positions and velocities of the robot's joints, which are all hinges and slides."""
         return data.qpos[self._positions], data.qvel[self._velocities]
 
 
 class GoalReacher(gymnasium.Env):
-    """The two-link arm of Gymnasium, asked to bring its fingertip to a target.
+    """Gymnasium's two-link arm as a goal environment: move the fingertip to a target.
 
     The observation has the benchmark's eleven numbers: cosines and sines of the two angles, the
     target, the angular velocities, the fingertip, and a zero (the fingertip's height over the
@@ -87,7 +87,7 @@ class GoalReacher(gymnasium.Env):
         return observation, self._info(observation)
 
     def step(self, action: np.ndarray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        # The arm itself does not bound its torques; the benchmark's actions are within +-1.
+        # The arm itself does not clip torques; the benchmark's actions are within +-1.
         raw, *_ = self._arm.step(np.clip(action, -1.0, 1.0))
         observation = self._observe(raw)
         reward = self.compute_reward(

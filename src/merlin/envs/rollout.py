@@ -1,4 +1,4 @@
-"""Playing seeded episodes, many at a time."""
+"""Batched rollouts of seeded episodes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
@@ -10,26 +10,26 @@ from merlin.envs.batch import EnvBatch, Observation
 from merlin.envs.registry import Task
 
 Act = Callable[[Observation, int], np.ndarray]
-"""From the batch's observations and the step to the batch's actions."""
+"""Maps the observations of a batch and the time step to actions."""
 
 
 class Rollout(NamedTuple):
-    """Episodes stacked: one state more than actions.
+    """Stacked episodes, each with one state more than actions.
 
-    One that ended early stands still until the others have ended, see `EnvBatch`.
+    Episodes that end early are padded by repeating their last state; see `EnvBatch`.
     """
 
     observations: np.ndarray  # (episodes, steps + 1, *observation): float32, or uint8 images
     actions: Float[np.ndarray, "episodes steps action"]
     achieved_goals: Float[np.ndarray, "episodes steps+1 goal"]
     desired_goals: Float[np.ndarray, "episodes goal"]
-    rewards: Float[np.ndarray, "episodes steps"]  # 1 where the state reached is at the goal
+    rewards: Float[np.ndarray, "episodes steps"]  # 1 if the next state is at the goal
     success: Bool[np.ndarray, "episodes steps"]
-    lengths: Int[np.ndarray, " episodes"]  # steps until the end of each
+    lengths: Int[np.ndarray, " episodes"]  # steps of each episode
 
 
 def rollout(batch: EnvBatch, act: Act, seeds: Sequence[int], steps: int) -> Rollout:
-    """Play one episode per seed; the batch has as many environments as there are seeds."""
+    """Play one episode per seed; the batch must have one environment per seed."""
     observation = batch.reset(seeds)
     states, actions, rewards, success = [observation], [], [], []
     lengths = np.zeros(len(seeds), np.int64)
@@ -46,7 +46,7 @@ def rollout(batch: EnvBatch, act: Act, seeds: Sequence[int], steps: int) -> Roll
         going = ~answer.ended
         if not going.any():
             break
-    rest = steps - len(actions)  # all have ended: nothing changes any more
+    rest = steps - len(actions)  # all episodes have ended
     states += [observation] * rest
     actions += [np.zeros_like(action)] * rest
     rewards += [np.zeros_like(answer.reward)] * rest
@@ -63,15 +63,15 @@ def rollout(batch: EnvBatch, act: Act, seeds: Sequence[int], steps: int) -> Roll
 
 
 def float32_or_images(array: np.ndarray) -> np.ndarray:
-    """Images stay bytes: as numbers they would take four times the memory."""
+    """Convert to float32, except images, which stay uint8 to save memory."""
     return array.copy() if array.dtype == np.uint8 else np.array(array, np.float32)
 
 
 def waves(task: Task, seeds: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-    """Cut seeds into batches of one size, the last filled up, with how many of each count.
+    """Split seeds into batches of equal size, padding the last; yields seeds and valid count.
 
-    Matrix products round differently for different batch sizes: with one size, an episode's
-    result does not depend on how many others were asked for.
+    Matrix products round differently for different batch sizes. With a fixed size, the result of
+    an episode does not depend on the number of episodes.
     """
     size = task.environments
     for begin in range(0, len(seeds), size):
@@ -83,7 +83,7 @@ Fields = TypeVar("Fields", bound=tuple)
 
 
 def concatenate(parts: Sequence[Fields]) -> Fields:
-    """Join named tuples of arrays, field by field."""
+    """Concatenate named tuples of arrays, field by field."""
     return type(parts[0])(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
 

@@ -1,7 +1,7 @@
-"""SawyerReach and SawyerDoor: a robot hand moved in a box by displacements.
+"""SawyerReach and SawyerDoor: a robot hand that is moved within a box.
 
 The hand is welded to a mocap body. An action displaces that body by up to 0.02 m along each axis,
-within a box, and the physics drags the arm along. In SawyerReach the goal is a position of the
+within a box, and the simulation moves the arm along. In SawyerReach the goal is a position of the
 hand, in SawyerDoor an angle of a door that a hook on the hand can pull open.
 """
 
@@ -25,28 +25,28 @@ Bounds = tuple[float, ...]
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
 ACTION_SCALE = 0.02
-"""Metres that the target of the hand moves along an axis under an action of 1."""
+"""Displacement of the hand's target along an axis for an action of 1, in metres."""
 FRAME_SKIP = 50
 """Physics steps per action."""
 SETTLING_FRAMES = 10
 """Frames for which the hand is held at its start before the first observation."""
 HAND_MARGIN = 0.06
-"""How far the hand may be observed outside its box: it starts outside and lags its target."""
+"""Margin of the observed hand around its box: it starts outside and lags its target."""
 ARM_START = (1.7244448, -0.92036369, 0.10234232, 2.11178144, 2.97668632, -0.38664629, 0.54065733)
 
 
 class SawyerEnv(gymnasium.Env[Observation, Float32[np.ndarray, "3"]], ABC):
-    """What the two tasks share: the hand, its control, the episode, the reward and the frames.
+    """Shared code of the two tasks: hand, control, episodes, reward and rendering.
 
-    An episode never ends by itself; register with a time limit. With `draw_goal`, frames show the
-    goal as a translucent shape.
+    The environment never ends an episode; register it with a time limit. With `draw_goal`, frames
+    show the goal as a translucent shape.
     """
 
     metadata = METADATA
     hand_low: ClassVar[Bounds]
     hand_high: ClassVar[Bounds]
     hand_start: ClassVar[Bounds]
-    """Where the hand is held by the reset; need not lie in the box."""
+    """Position of the hand after reset; it may lie outside the box."""
     goal_low: ClassVar[Bounds]
     goal_high: ClassVar[Bounds]
     achieved_low: ClassVar[Bounds]
@@ -84,7 +84,7 @@ class SawyerEnv(gymnasium.Env[Observation, Float32[np.ndarray, "3"]], ABC):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Put everything back to the one start state and draw a new goal."""
+        """Restore the start state and draw a new goal."""
         super().reset(seed=seed)
         self._goal = self.np_random.uniform(self.goal_low, self.goal_high).astype(np.float32)
         mujoco.mj_setState(self._model, self._data, self._start, _STATE)
@@ -95,12 +95,12 @@ class SawyerEnv(gymnasium.Env[Observation, Float32[np.ndarray, "3"]], ABC):
     def step(
         self, action: Float[np.ndarray, "3"]
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Displace the target of the hand and let the physics follow for one frame."""
+        """Displace the target of the hand and simulate one frame."""
         target = self._data.mocap_pos[0]
         target += ACTION_SCALE * np.clip(np.asarray(action, np.float64), -1.0, 1.0)
         np.clip(target, self.hand_low, self.hand_high, out=target)
         mujoco.mj_step(self._model, self._data, FRAME_SKIP)
-        # The last physics step moved the joints but not yet the bodies that are observed.
+        # The last physics step updated the joints, but not yet the observed bodies.
         mujoco.mj_kinematics(self._model, self._data)
         observation = self._observe()
         info = self._info(observation)
@@ -117,19 +117,19 @@ class SawyerEnv(gymnasium.Env[Observation, Float32[np.ndarray, "3"]], ABC):
     ) -> Float32[np.ndarray, "*batch"] | np.float32:
         """Return 0 within `tolerance` of the goal and -1 elsewhere; `info` is ignored.
 
-        One goal of each kind gives a scalar, arrays of goals give an array.
+        Single goals give a scalar, arrays of goals an array.
         """
         reached = _distance(achieved_goal, desired_goal) <= self.tolerance
         return reached.astype(np.float32) - np.float32(1.0)
 
     def render(self) -> UInt8[np.ndarray, "height width 3"] | None:
-        """Return the present frame if the render mode is "rgb_array"."""
+        """Return the current frame if the render mode is "rgb_array"."""
         if self.render_mode is None:
             return None
         return self._film(self._data, [self._goal_marker()] if self.draw_goal else [])
 
     def goal_frame(self) -> UInt8[np.ndarray, "height width 3"]:
-        """What the camera would show with the goal reached."""
+        """The frame with the goal reached."""
         data = mujoco.MjData(self._model)
         mujoco.mj_setState(self._model, data, self._start, _STATE)
         self._reach_goal(data)
@@ -144,12 +144,12 @@ class SawyerEnv(gymnasium.Env[Observation, Float32[np.ndarray, "3"]], ABC):
         return self._camera.frame(data, markers)
 
     def close(self) -> None:
-        """Give back what rendering took; the environment itself stays usable."""
+        """Free the rendering resources; the environment itself stays usable."""
         if self._camera is not None:
-            self._camera = None  # others may film with it; the last one lets go of it
+            self._camera = None  # the camera is shared; its last user frees it
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the camera, whose OpenGL context belongs to this process."""
+        """All state except the camera, whose OpenGL context belongs to this process."""
         return self.__dict__ | {"_camera": None}
 
     @abstractmethod
@@ -166,7 +166,7 @@ class SawyerEnv(gymnasium.Env[Observation, Float32[np.ndarray, "3"]], ABC):
 
     @abstractmethod
     def _reach_goal(self, data: mujoco.MjData) -> None:
-        """Change the start state into one that is at the goal."""
+        """Change the start state into one at the goal."""
 
     def _hand(self) -> Float64[np.ndarray, "3"]:
         position: Float64[np.ndarray, "3"] = self._data.body("hand").xpos
@@ -177,7 +177,7 @@ class SawyerEnv(gymnasium.Env[Observation, Float32[np.ndarray, "3"]], ABC):
         return {"is_success": float(distance < self.success_tolerance)}
 
     def _settled_state(self) -> Float64[np.ndarray, "state"]:
-        """Hold the hand at its start until it rests; return the state every episode starts from."""
+        """Hold the hand at its start until it rests, and return that start state."""
         model, data = self._model, self._data
         for name, angle in zip(sawyer_scene.ARM_JOINTS, ARM_START, strict=True):
             data.joint(name).qpos = angle
@@ -190,11 +190,11 @@ class SawyerEnv(gymnasium.Env[Observation, Float32[np.ndarray, "3"]], ABC):
         return state
 
     def _close_door(self) -> None:
-        """Undo what the settling hand did to the scene."""
+        """Undo the effect of the settling hand on the scene."""
 
 
 class SawyerReachEnv(SawyerEnv):
-    """Bring the hand to a position in a box of 0.4 x 0.2 x 0.25 m."""
+    """Move the hand to a position in a box of 0.4 x 0.2 x 0.25 m."""
 
     hand_low = goal_low = (-0.2, 0.55, 0.05)
     hand_high = goal_high = (0.2, 0.75, 0.3)
@@ -276,14 +276,14 @@ class SawyerDoorEnv(SawyerEnv):
         )
 
     def _reach_goal(self, data: mujoco.MjData) -> None:
-        data.joint("door").qpos = self._goal  # the hand stays: the goal says nothing of it
+        data.joint("door").qpos = self._goal  # the goal does not specify the hand, so it stays
 
     def _close_door(self) -> None:
         hinge = self._data.joint("door")
         hinge.qpos = hinge.qvel = 0.0
 
 
-# All that the next step depends on, the solver's warm start included.
+# Everything the next step depends on, including the solver's warm start.
 _STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
 

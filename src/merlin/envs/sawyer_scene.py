@@ -1,7 +1,7 @@
-"""MuJoCo models of the Sawyer tasks and the camera that films them.
+"""MuJoCo models of the Sawyer tasks, and their camera.
 
 The arm and its meshes come from the installed Meta-World package; hand, table and door are built
-here. Only what can touch in the task collides: fingers and table, or hook and door.
+here. Collisions are enabled only where the task needs them: fingers and table, or hook and door.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TOUCHES_TABLE = {"contype": 1, "conaffinity": 1}
 _TOUCHES_DOOR = {
     "contype": 2,
     "conaffinity": 2,
-    # Stiffer than the weld that drives the hook: the bar must not let it pass through.
+    # Stiffer than the weld that drives the hook, so that it cannot pass through the bar.
     "solref": (0.006, 1.0),
     "solimp": (0.99, 0.999, 0.001, 0.5, 2.0),
 }
@@ -106,14 +106,16 @@ def _assets() -> Path:
     """Folder of Meta-World's models, found without importing the package."""
     package = importlib.util.find_spec("metaworld")
     if package is None or package.origin is None:
-        raise MerlinError("the Sawyer tasks need the meshes of Meta-World: pip install metaworld")
+        raise MerlinError(
+            "the Sawyer tasks need Meta-World's meshes; install them with `pip install metaworld`."
+        )
     return Path(package.origin).parent / "assets"
 
 
 def _arm(width: int, height: int) -> mujoco.MjSpec:
-    """Meta-World's arm without its gripper, cameras and collisions, lit plainly."""
+    """Meta-World's arm without gripper, cameras and collisions, with simple lighting."""
     spec = mujoco.MjSpec.from_file(str(_assets() / "objects" / "xyz_base.xml"))
-    spec.compiler.inertiagrouprange = (0, 5)  # our own geoms carry mass whatever their group
+    spec.compiler.inertiagrouprange = (0, 5)  # our own geoms have mass in every group
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_EULER
     spec.option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
     spec.option.iterations = 50
@@ -135,7 +137,7 @@ def _arm(width: int, height: int) -> mujoco.MjSpec:
     spec.worldbody.add_light(
         pos=(-1.0, -1.0, 2.0), dir=(0.5, 0.7, -1.0), diffuse=(0.5, 0.5, 0.5), castshadow=False
     )
-    # Software rendering spends most of its time on these; small frames do not show them.
+    # These take most of the time in software rendering and are invisible in small frames.
     quality, buffer = spec.visual.quality, getattr(spec.visual, "global")
     quality.shadowsize = quality.offsamples = 0
     buffer.offwidth, buffer.offheight = width, height
@@ -148,7 +150,7 @@ def _attach_hand(
 ) -> mujoco.MjsBody:
     """Add body "hand" below the wrist and weld it to the mocap body that drives it.
 
-    `turn` is the angle about the wrist by which the hand is mounted askew.
+    `turn` is the angle about the wrist at which the hand is mounted.
     """
     mount = np.zeros(4)
     mujoco.mju_mulQuat(
@@ -156,7 +158,7 @@ def _attach_hand(
     )
     hand = spec.body("right_hand").add_body(name="hand", pos=(0, 0, 0.12), quat=mount)
     same_pose = np.zeros(11)
-    same_pose[6] = same_pose[10] = 1.0  # no turn between the two, full weight on orientation
+    same_pose[6] = same_pose[10] = 1.0  # no rotation between the two, full weight on orientation
     spec.add_equality(
         type=mujoco.mjtEq.mjEQ_WELD,
         objtype=mujoco.mjtObj.mjOBJ_BODY,
@@ -195,7 +197,7 @@ def _add_door(spec: mujoco.MjSpec) -> None:
         limited=True,
         range=(0.0, 1.0472),
         damping=0.1,
-        # By default the weld, which is stiffer, would push the door far into the cabinet.
+        # With the default limits the stiffer weld would push the door far into the cabinet.
         solref_limit=(0.006, 1.0),
         solimp_limit=(0.99, 0.999, 0.001, 0.5, 2.0),
     )
@@ -213,7 +215,7 @@ def _add_door(spec: mujoco.MjSpec) -> None:
 
 @dataclass(frozen=True)
 class View:
-    """Where the camera stands: degrees and metres around the point it looks at."""
+    """Camera pose, in degrees and metres around the point it looks at."""
 
     lookat: tuple[float, float, float]
     distance: float
@@ -223,7 +225,7 @@ class View:
 
 @dataclass(frozen=True)
 class Marker:
-    """A shape drawn into the frame that is not part of the physics."""
+    """A shape in the frame that is not part of the simulation."""
 
     shape: mujoco.mjtGeom
     size: tuple[float, float, float]
@@ -233,7 +235,7 @@ class Marker:
 
 
 class Camera:
-    """Films a model off screen; holds an OpenGL context until `close`."""
+    """Renders a model off screen; holds an OpenGL context until `close`."""
 
     def __init__(self, model: mujoco.MjModel, view: View):
         buffer = model.vis.global_
@@ -247,7 +249,7 @@ class Camera:
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._scene = mujoco.MjvScene(model, maxgeom=100)
         flags = mujoco.mjtRndFlag
-        # The meshes have holes: without their back faces the sky shines through the arm.
+        # The meshes have holes: with culled back faces, the sky shows through the arm.
         for flag in (flags.mjRND_SHADOW, flags.mjRND_REFLECTION, flags.mjRND_CULL_FACE):
             self._scene.flags[flag] = False
         self._option = mujoco.MjvOption()
@@ -256,11 +258,11 @@ class Camera:
         self._camera.distance = view.distance
         self._camera.azimuth = view.azimuth
         self._camera.elevation = view.elevation
-        # A context that is still open when Python exits is freed too late and complains.
+        # A context that is still open when Python exits is freed too late and prints errors.
         atexit.register(_close_if_alive, weakref.ref(self))
 
     def frame(self, data: mujoco.MjData, markers: Iterable[Marker] = ()) -> NDArray[np.uint8]:
-        """The scene as an array (height, width, 3), top row first; leaves the physics alone."""
+        """Render the scene to an array (height, width, 3), top row first; keeps the state."""
         scene = self._scene
         mujoco.mjv_updateScene(
             self._model,
@@ -288,7 +290,7 @@ class Camera:
         return np.flipud(pixels).copy()
 
     def close(self) -> None:
-        """Give the OpenGL context back; the camera is of no use afterwards."""
+        """Free the OpenGL context; the camera cannot be used afterwards."""
         if self._context is not None:
             self._gl.make_current()
             self._context.free()
@@ -296,7 +298,7 @@ class Camera:
             self._context = None
 
     def __del__(self) -> None:
-        if hasattr(self, "_context"):  # it may never have come so far
+        if hasattr(self, "_context"):  # __init__ may have failed earlier
             self.close()
 
 
@@ -304,10 +306,10 @@ _CAMERAS: weakref.WeakValueDictionary[tuple[Any, ...], Camera] = weakref.WeakVal
 
 
 def shared_camera(scene: type, model: mujoco.MjModel, view: View) -> Camera:
-    """The camera of all environments of a kind and size: to open one takes half a second.
+    """One camera for all environments of a kind and size, since opening one takes half a second.
 
-    It lasts as long as somebody holds it. Models of one scene are copies of one another, so it
-    films any of them.
+    It lives as long as it is referenced. Models of one scene are copies of each other, so the
+    camera can render any of them.
     """
     buffer = model.vis.global_
     key = (scene, int(buffer.offwidth), int(buffer.offheight))
@@ -324,7 +326,7 @@ def _close_if_alive(camera: weakref.ref[Camera]) -> None:
 
 
 def _gl_context_class() -> Any:
-    """MuJoCo's context class for the back end of `pick_gl`."""
+    """MuJoCo's context class for the backend of `pick_gl`."""
     if platform.system() != "Linux":
         return mujoco.GLContext
     return importlib.import_module(f"mujoco.{pick_gl()}").GLContext

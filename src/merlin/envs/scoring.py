@@ -1,4 +1,4 @@
-"""When a goal counts as reached: what an environment says in `info` or by its reward."""
+"""When a goal counts as reached, according to `info` or the reward."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,26 +7,26 @@ from typing import Any
 from merlin.errors import MerlinError
 
 SUCCESS_KEYS = ("is_success", "success")
-"""Keys of `info` that tell of success, in the order in which they are looked for."""
+"""Keys of `info` that may report success, in order of preference."""
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """How an environment says that its goal is reached.
+    """How an environment reports that its goal is reached.
 
-    `success_key` decides the success and `goal_reward` the return. If one of them is None, the
-    other decides both.
+    `success_key` determines success and `goal_reward` the return. If one of them is None, the other
+    determines both.
     """
 
     success_key: str | None = None  # of info
     goal_reward: float | None = None  # a reward this high or higher means that the goal is reached
-    rewards: tuple[float, ...] = ()  # the only rewards there are, or empty for any
+    rewards: tuple[float, ...] = ()  # the only possible rewards, or empty for any
 
     def __post_init__(self) -> None:
         assert (self.success_key, self.goal_reward) != (None, None)
 
     def __call__(self, task: str, reward: float, info: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Whether the goal is reached after a step, for the return and for the success."""
+        """Whether the goal is reached after a step: for the return, and for success."""
         by_info = self._by_info(task, info) if self.success_key is not None else None
         by_reward = self._by_reward(task, reward) if self.goal_reward is not None else None
         first = by_info if by_reward is None else by_reward
@@ -39,8 +39,8 @@ class Scoring:
         assert self.success_key is not None
         if self.success_key not in info:
             raise MerlinError(
-                f"task {task}: a step gave no info[{self.success_key!r}], which says whether the "
-                "goal is reached; set it in every step, or name another with --success-key."
+                f"task {task}: a step returned no info[{self.success_key!r}], which reports "
+                "success; set it in every step, or give another key with --success-key."
             )
         return bool(info[self.success_key])
 
@@ -48,15 +48,15 @@ class Scoring:
         if self.rewards and reward not in self.rewards:
             known = " or ".join(f"{value:g}" for value in self.rewards)
             raise MerlinError(
-                f"task {task}: a step gave the reward {reward:g}, not {known}, so it is not known "
-                "whether the goal is reached; name a key of info with --success-key, or the "
+                f"task {task}: a step returned the reward {reward:g}, not {known}, so it is not "
+                "known whether the goal is reached; give a key of info with --success-key, or the "
                 "lowest reward at a goal with --goal-reward."
             )
         assert self.goal_reward is not None
         return reward >= self.goal_reward
 
     def in_words(self) -> dict[str, str]:
-        """Where the success and the return come from."""
+        """The sources of success and return, for display."""
         by_info = f"info[{self.success_key!r}]"
         by_reward = f"reward >= {self.goal_reward:g}" if self.goal_reward is not None else by_info
         return {
@@ -78,18 +78,18 @@ def infer(
     success_key: str | None = None,
     goal_reward: float | None = None,
 ) -> Scoring:
-    """The scoring of an environment from what its steps gave, or a refusal.
+    """Infer the scoring of an environment from its steps; raises if it is ambiguous.
 
-    `info_keys` are the keys of `info` in every step, `rewards` all rewards that were seen, and
-    `reward_at_goal` is what `compute_reward` gives for a goal that is achieved, if there is one.
-    What the user says, `success_key` or `goal_reward`, is taken as it is.
+    `info_keys` are the keys of `info` present in every step, `rewards` are all observed rewards,
+    and `reward_at_goal` is the value of `compute_reward` for an achieved goal, if it exists. The
+    user's choice, `success_key` or `goal_reward`, takes precedence.
     """
     if success_key is not None:
         if success_key not in info_keys:
-            known = ", ".join(sorted(info_keys)) or "no key at all"
+            known = ", ".join(sorted(info_keys)) or "no keys"
             raise MerlinError(
-                f"success_key: info of {task} does not hold {success_key!r} in every step; "
-                f"it holds {known}."
+                f"success_key: info of {task} does not contain {success_key!r} in every step; "
+                f"it contains {known}."
             )
         return Scoring(success_key)
     if goal_reward is not None:
@@ -107,6 +107,6 @@ def infer(
     raise MerlinError(
         f"task {task}: it is not known when its goal is reached: info has neither 'is_success' nor "
         f"'success' in every step, and rewards such as {shown} are neither clearly -1 and 0 nor "
-        "0 and 1; name a key of info with --success-key, or the lowest reward at a goal with "
+        "0 and 1; give a key of info with --success-key, or the lowest reward at a goal with "
         "--goal-reward."
     )

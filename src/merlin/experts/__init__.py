@@ -1,1 +1,1 @@
-"""Experts: DDPG with hindsight replay, its training, scripted controllers and shipped weights."""
+"""Experts: DDPG with hindsight replay, scripted controllers, and the shipped weights."""

@@ -1,4 +1,4 @@
-"""An expert that acts with NumPy alone, so that worker processes need no JAX."""
+"""The policy of an expert in NumPy, so that worker processes do not need JAX."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,9 @@ STANDARDISERS = ("observation_mean", "observation_scale", "goal_mean", "goal_sca
 class Actor:
     """A deterministic goal-conditioned policy: normaliser, ReLU layers, tanh.
 
-    The same formula as `nets.td.act` on `ddpg.Scaling`, which train it, but in float64: float32
-    rounds differently on different processors, and an episode amplifies the difference.
+    It computes the same function as `nets.td.act` on `ddpg.Scaling`, with which it is trained, but
+    in float64: float32 rounds differently on different processors, and an episode amplifies the
+    difference.
     """
 
     observation_mean: Float[np.ndarray, " observation"]
@@ -48,7 +49,7 @@ class Actor:
         return np.tanh(x @ self.weights[-1] + self.biases[-1])
 
     def save(self, path: Path) -> None:
-        """Write as safetensors, atomically."""
+        """Write the weights as safetensors, atomically."""
         named = {name: vars(self)[name] for name in STANDARDISERS}
         for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             named[f"layers.{index}.weight"], named[f"layers.{index}.bias"] = weight, bias
@@ -61,7 +62,7 @@ class Actor:
         depth = sum(name.endswith(".weight") for name in named)
         layers = {f"layers.{i}.{part}" for i in range(depth) for part in ("weight", "bias")}
         if set(named) != {*STANDARDISERS, *layers}:
-            raise MerlinError(f"{path}: cannot be read as an expert; train it anew.")
+            raise MerlinError(f"{path}: does not contain an expert; train it again.")
         return cls(
             **{name: named[name] for name in STANDARDISERS},
             weights=tuple(named[f"layers.{i}.weight"] for i in range(depth)),

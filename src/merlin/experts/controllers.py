@@ -1,4 +1,4 @@
-"""Scripted controllers whose episodes help an expert to explore. They see what the expert sees."""
+"""Scripted controllers that demonstrate to an expert. They see only what the expert sees."""
 
 import functools
 from collections.abc import Callable
@@ -7,29 +7,29 @@ from typing import Any
 import numpy as np
 
 Controller = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""From observations (batch, observation) and goals (batch, goal) to actions (batch, action)."""
+"""Maps observations (batch, observation) and goals (batch, goal) to actions (batch, action)."""
 FETCH_STEP, FETCH_SECONDS = 0.05, 0.04
-"""How far a Fetch gripper moves under an action of 1, in metres, and for how long."""
+"""Displacement of a Fetch gripper for an action of 1, in metres, and the duration of a step."""
 SLIDE_FINGERS, SLIDE_PUCK = np.array([0.0135, 0.0149]), 0.025
-"""Half the sides of the closed fingers' rectangle, and the puck's radius, in metres."""
+"""Half the side lengths of the closed fingers' rectangle, and the puck's radius, in metres."""
 SLIDE_REACH = 1.1
-"""How far along x the puck may lie for a strike; it starts nearer, so that only one is made."""
+"""Largest x of the puck for a strike. It starts below this, so that it is struck only once."""
 SLIDE_STRIKES = (0.0, 0.10, 0.20, 0.30, 0.45, 0.50, 0.60, 0.70, 0.80, 1.00, 1.30)
 SLIDE_ANGLES = (0.0, 0.15, 0.19, 0.22, 0.28, 0.37, 0.59, 0.69, 0.77, 0.93, 1.52)
 SLIDE_GAINS = (0.73, 0.73, 0.73, 0.73, 0.68, 0.71, 0.77, 0.84, 0.85, 0.80, 0.68)
 SLIDE_REST = 0.073
 SLIDE_NEARER = 14.0
-"""Where a strike sends the puck, fitted to 1,000 random strikes.
+"""A model of where a strike sends the puck, fitted to 1,000 random strikes.
 
-A strike at SLIDE_STRIKES (radians from the x axis) sends it off at SLIDE_ANGLES: the flat face of
-the fingers hardly turns it, their corner does. The root of the way that it slides is SLIDE_REST +
-SLIDE_GAINS * the action's length, with deviations of 0.025 m along the way and 0.02 m across. Every
-metre farther than 4 mm from the puck asks for SLIDE_NEARER more of the action.
+A strike in direction SLIDE_STRIKES (radians from the x axis) sends it in direction SLIDE_ANGLES:
+the flat face of the fingers hardly deflects it, their corner does. The square root of the distance
+is SLIDE_REST + SLIDE_GAINS * the action's length, with standard deviations of 0.025 m along the
+path and 0.02 m across. Every metre beyond 4 mm from the puck adds SLIDE_NEARER to the action.
 """
 
 
 def one_by_one(control: Controller) -> Controller:
-    """A controller of a batch, by what it does in a single state."""
+    """Turn a controller for a single state into one for a batch."""
 
     @functools.wraps(control)
     def each(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
@@ -40,7 +40,7 @@ def one_by_one(control: Controller) -> Controller:
 
 @one_by_one
 def fetch_push(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """Go behind the box, seen from the goal, and push it there."""
+    """Move behind the box, as seen from the goal, and push it to the goal."""
     gripper, box = observation[:3], observation[3:6]
     to_goal = (goal - box)[:2]
     distance = np.linalg.norm(to_goal)
@@ -54,7 +54,7 @@ def fetch_push(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     along = offset @ direction
     beside = offset - along * direction
     if along < -0.02 and np.linalg.norm(beside) < 0.02 and gripper[2] < box[2] + 0.03:
-        # Push: keep the line, and slow down as the box arrives.
+        # Push along the line, and slow down as the box arrives.
         push = direction * min(1.0, 0.25 + 4.0 * distance) - 8.0 * beside
         action[:2] = push
         action[2] = (box[2] - gripper[2]) / FETCH_STEP
@@ -62,7 +62,7 @@ def fetch_push(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
         action[:2] = (behind - gripper)[:2] / FETCH_STEP
         action[2] = (box[2] - gripper[2]) / FETCH_STEP
     else:
-        # Over the box's height, so as not to knock it on the way round.
+        # Stay above the box, to avoid knocking it on the way around.
         high = box[2] + 0.08
         action[2] = (high - gripper[2]) / FETCH_STEP
         if gripper[2] > box[2] + 0.05 or np.linalg.norm(offset) > 0.12:
@@ -72,7 +72,7 @@ def fetch_push(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
 
 @one_by_one
 def fetch_pick(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """Lower open fingers over the box, close them, carry it."""
+    """Lower the open fingers over the box, close them, and carry it to the goal."""
     gripper, box = observation[:3], observation[3:6]
     opening = observation[9] + observation[10]
     offset = box - gripper
@@ -80,7 +80,7 @@ def fetch_pick(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     flat = np.linalg.norm(offset[:2])
     if flat < 0.015 and abs(offset[2]) < 0.015:
         action[3] = -1.0
-        if opening < 0.055:  # the box is 0.05 wide: held
+        if opening < 0.055:  # the box is 0.05 wide, so it is held
             action[:3] = (goal - box) / FETCH_STEP
     else:
         action[3] = 1.0
@@ -94,18 +94,18 @@ def fetch_pick(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
 
 @one_by_one
 def fetch_slide(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """Go behind the puck, seen from the goal, and strike it as hard as the way is long.
+    """Move behind the puck, as seen from the goal, and strike it according to the distance.
 
-    Within a step the gripper is fastest at the beginning and then slows down. So it must not meet
-    the puck on the way: it stops just short of it, and the next step is the strike.
+    Within a step the gripper is fastest at the beginning and then slows down. It therefore stops
+    just short of the puck, and strikes it in the next step.
     """
     gripper, puck = observation[:3], observation[3:6]
-    # Velocities are observed per step, and the puck's relative to the gripper's.
+    # Velocities are observed per step, the puck's relative to the gripper's.
     speed = np.linalg.norm(observation[14:16] + observation[20:22]) / FETCH_SECONDS
     to_goal = (goal - puck)[:2]
     action = np.zeros(4)
     if speed > 0.1 or puck[0] > SLIDE_REACH or np.linalg.norm(to_goal) < 0.04:
-        return action  # it slides, has been struck, or is there
+        return action  # it is sliding, has been struck, or is at the goal
     direction, strength = _strike(to_goal)
     gap = puck[:2] - gripper[:2] - _touching(direction) * direction
     along = gap @ direction
@@ -116,7 +116,7 @@ def fetch_slide(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     if low and -0.01 < along < 0.01 and beside < 0.01:
         action[:2] = (strength + SLIDE_NEARER * (along - 0.004)) * direction
     elif low and 0.0 < along < 0.05 and beside < 0.012:
-        # In one step to 4 mm from the puck: from rest, a step goes 0.6 of what is asked for.
+        # Move to 4 mm from the puck in one step: from rest, a step covers 0.6 of the command.
         action[:2] = (gap - 0.004 * direction) / (0.6 * FETCH_STEP)
         action /= max(1.0, float(np.abs(action).max()))
     else:
@@ -125,13 +125,13 @@ def fetch_slide(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
         if there or height > 0.043 or np.linalg.norm(gap) > 0.09:
             action[:2] = 1.6 * error / FETCH_STEP
         if not there:
-            level = 0.065  # over the puck, so as not to knock it on the way round
+            level = 0.065  # above the puck, to avoid knocking it on the way around
     action[2] = 1.6 * (level - height) / FETCH_STEP
     return np.clip(action, -1.0, 1.0)
 
 
 def _strike(to_goal: np.ndarray) -> tuple[np.ndarray, float]:
-    """Direction and action of the strike that sends the puck along a way on the table."""
+    """Direction and length of the action that sends the puck along a vector on the table."""
     distance = np.linalg.norm(to_goal)
     wanted = np.arctan2(to_goal[1], to_goal[0])
     turn = np.interp(abs(wanted), SLIDE_ANGLES, SLIDE_STRIKES)
@@ -143,7 +143,7 @@ def _strike(to_goal: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _touching(direction: np.ndarray) -> float:
-    """How far the gripper's centre is behind the puck's when they touch."""
+    """Distance between the centres of gripper and puck when they touch."""
     ahead = np.abs(direction)
     faces = (SLIDE_FINGERS + SLIDE_PUCK) / np.maximum(ahead, 1e-9)
     if faces[0] * ahead[1] <= SLIDE_FINGERS[1]:
@@ -157,12 +157,13 @@ def _touching(direction: np.ndarray) -> float:
 def sawyer_door(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """Lower the hook behind the bar, then pull until the door is open far enough.
 
-    Near its end the workspace allows wide angles only close to the hinge, hence the move along x.
+    At the end of the workspace, wide angles are possible only close to the hinge, hence the motion
+    along x.
     """
     y, z, angle = observation[:, 1], observation[:, 2], observation[:, 3]
     speed = np.clip(5.0 * (goal[:, 0] - angle), -1.0, 1.0)
     pull = np.stack([np.where(y < 0.5, speed, 0.0), -speed, np.zeros_like(z)], axis=1)
-    # A door that is to stay shut needs no hook.
+    # A goal of a closed door needs no hook.
     lower = np.array([0.0, 0.0, -1.0]) * (goal > 0.01)
     return np.where((z > 0.176)[:, None], lower, pull)
 
@@ -171,13 +172,13 @@ def sawyer_door(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
 def hand_reach(observation: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """Damped least squares on the Jacobians of the fingertips.
 
-    The servos are weak: they give way until they ask for several times the missing distance.
+    The servos are weak and need commands of several times the remaining distance.
     """
     return _hand_model().control(observation, goal)
 
 
 class _Hand:
-    """Kinematics of the Shadow hand, for joint angles that are observed."""
+    """Kinematics of the Shadow hand for observed joint angles."""
 
     GAIN, DAMPING = 6.0, 0.02
     COUPLED = ("FFJ1", "MFJ1", "RFJ1", "LFJ1")  # the joint after each of these moves with it

@@ -1,17 +1,17 @@
-"""DDPG with hindsight experience replay: the experts that the benchmark's data comes from.
+"""DDPG with hindsight experience replay, with which the experts are trained.
 
 Lillicrap et al., "Continuous control with deep reinforcement learning" (2016); Andrychowicz et al.,
 "Hindsight Experience Replay" (2017); with demonstrations, Nair et al., "Overcoming Exploration in
 Reinforcement Learning with Demonstrations" (2018).
 
-A critic learns the discounted number of steps away from the goal (reward -1 until it is reached),
-an actor climbs it. Four of five goals are replaced by what the same episode achieved later on, so
-that failures teach, too. Where exploration alone would take too long, demonstrations of a scripted
-controller are kept in a buffer of their own: the actor also clones them, wherever the critic does
-not think that its own action is better already. Where a goal takes one precise move, the controller
-advises instead: it says for every state that is visited, also by the actor, what it would do there
-(Ross et al., "A Reduction of Imitation Learning and Structured Prediction to No-Regret Online
-Learning", 2011).
+A critic learns the return for a reward of -1 until the goal is reached, and the actor maximises
+it. Hindsight replaces four of five goals by goals that the same episode achieves later, so that
+failed episodes are useful as well. Where exploration alone would take too long, a separate buffer
+holds demonstrations of a scripted controller. The actor also clones them, except where the critic
+prefers the actor's own action (a Q-filter). Where a goal needs one precise move, the controller
+gives advice instead: every visited state, including those visited by the actor, is labelled with
+the controller's action (Ross et al., "A Reduction of Imitation Learning and Structured Prediction
+to No-Regret Online Learning", 2011).
 """
 
 from dataclasses import dataclass, replace
@@ -31,14 +31,16 @@ from merlin.types import Metrics
 
 
 class Replay(NamedTuple):
-    """Episodes of equal length; only the first `filled` hold one."""
+    """A replay buffer of episodes of equal length, of which the first `filled` are valid."""
 
     observations: Float[Array, "capacity steps+1 observation"]
     actions: Float[Array, "capacity steps action"]
     achieved_goals: Float[Array, "capacity steps+1 goal"]
     desired_goals: Float[Array, "capacity goal"]
     filled: Int[Array, ""]
-    advice: Float[Array, "capacity steps action"] | None = None  # of a controller, for its goal
+    advice: Float[Array, "capacity steps action"] | None = (
+        None  # actions of a controller for the desired goal
+    )
 
 
 class Sample(NamedTuple):
@@ -60,7 +62,7 @@ class Scaling(NamedTuple):
 
 
 class DDPGState(eqx.Module):
-    """Networks, their slow copies, and the optimisers of the former."""
+    """Networks, target networks, and optimiser states."""
 
     actor: MLP
     critic: MLP
@@ -72,14 +74,14 @@ class DDPGState(eqx.Module):
 
 @dataclass(frozen=True)
 class DDPG:
-    """Hyperparameters and update; the loop is `experts.training`."""
+    """Hyperparameters and the update; the training loop is in `experts.training`."""
 
-    tolerance: float  # how near counts as reached
+    tolerance: float  # distance to the goal that counts as reached
     hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 1e-3
     discount: float = 0.98
     batch_size: int = 512
-    hindsight: float = 0.8  # share of goals replaced by later achieved ones
+    hindsight: float = 0.8  # fraction of goals replaced by later achieved ones
     action_penalty: float = 1.0
     demonstration_batch: int = 128
     cloning_weight: float = 0.0  # 0: no demonstrations
@@ -99,7 +101,7 @@ class DDPG:
         )
 
     def sample(self, replay: Replay, key: PRNGKeyArray, n: int) -> Sample:
-        """Transitions uniformly; most goals are what the same episode achieved later."""
+        """Sample transitions uniformly; most goals are achieved later in the same episode."""
         keys = jax.random.split(key, 4)
         steps = replay.actions.shape[1]
         episode = jax.random.randint(keys[0], (n,), 0, replay.filled)
@@ -119,10 +121,10 @@ class DDPG:
     def disagreement(
         self, actor: MLP, replay: Replay, scaling: Scaling, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """Squared distance of an actor from the advice, for the goals that were asked for.
+        """Squared error of the actor with respect to the advice, for desired goals.
 
-        Half of the steps are among the three up to the one that first moves the object: they decide
-        what most others only prepare or wait for. Of the rest, half are in the first quarter.
+        Half of the samples are among the last three steps up to the first motion of the object,
+        because these steps decide the outcome. Of the rest, half are in the first quarter.
         """
         assert replay.advice is not None
         episode_key, step_key, before_key = jax.random.split(key, 3)
@@ -205,7 +207,7 @@ class DDPG:
 
 
 def track(state: DDPGState, keep: float) -> DDPGState:
-    """Move the slow copies towards the networks."""
+    """Polyak-average the target networks towards the networks."""
     return replace(
         state,
         target_actor=polyak(state.target_actor, state.actor, keep),
@@ -214,7 +216,7 @@ def track(state: DDPGState, keep: float) -> DDPGState:
 
 
 def to_numpy(actor: MLP, scaling: Scaling) -> Actor:
-    """The actor as worker processes and the shipped files have it."""
+    """The actor in the form used by worker processes and shipped files."""
     return Actor(
         observation_mean=np.asarray(scaling.observation.mean),
         observation_scale=np.asarray(scaling.observation.scale),

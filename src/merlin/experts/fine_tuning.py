@@ -1,4 +1,4 @@
-"""The end of an advised expert's training: the actor learns from the advice alone."""
+"""Fine-tuning at the end of an advised expert's training, on the advice alone."""
 
 import functools
 from typing import Any
@@ -14,7 +14,7 @@ from merlin.io.progress import Progress
 from merlin.nets.layers import MLP, cosine_decay, descend, optimiser
 
 CHUNK = 1000
-"""Updates between two looks at whether to stop."""
+"""Updates between two checks for a signal."""
 
 
 def fine_tune(
@@ -29,9 +29,9 @@ def fine_tune(
     when_stopped: str,
     quiet: bool,
 ) -> tuple[MLP, Float[Array, ""]]:
-    """The actor after updates whose steps become ever smaller, and its last disagreement.
+    """Train the actor with a decaying learning rate; returns it and its last disagreement.
 
-    It is short, so when it is stopped it begins anew: same start, same result.
+    Fine-tuning is short and not checkpointed: if interrupted, it starts again with the same result.
     """
     state = _optimiser(learner, updates).init(actor)
     error = jnp.float32(0)

@@ -1,4 +1,4 @@
-"""The experts that come with the package: weights, and a card that says how they were made."""
+"""The experts shipped with the package: weights, and cards that describe their training."""
 
 from importlib import resources
 from pathlib import Path
@@ -11,7 +11,7 @@ from merlin.io.files import read_json
 
 
 def folder() -> Path:
-    """Where the shipped weights and cards lie."""
+    """The folder of the shipped weights and cards."""
     return Path(str(resources.files("merlin.experts") / "weights"))
 
 
@@ -20,12 +20,12 @@ def shipped(task: Task) -> Actor:
     path = folder() / f"{task.name}.safetensors"
     if not path.exists():
         raise MerlinError(
-            f"task {task.name}: no expert comes with this version; train one with "
+            f"task {task.name}: has no expert in this version; train one with "
             f"`merlin expert train {task.name} --out DIR`."
         )
     return Actor.load(path)
 
 
 def card(task: Task) -> dict[str, Any]:
-    """What the shipped expert scored, and how it was trained."""
+    """Scores and training details of the shipped expert."""
     return read_json(folder() / f"{task.name}.json", "an expert's card")

@@ -1,4 +1,4 @@
-"""How the shipped experts were trained: one plan per task."""
+"""Training plans of the experts, one per task."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -7,42 +7,45 @@ from merlin.errors import MerlinError
 from merlin.experts.ddpg import DDPG
 
 ALONE_RATE = 0.3
-"""Of the learning rate, once an actor clones nobody."""
+"""Factor on the learning rate once cloning has ended."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """Cycles of playing and learning.
 
-    Each cycle plays some noisy episodes, then makes updates. Target networks move with every
-    update: with the usual 5 % per cycle, values take many cycles to spread along an episode.
+    Each cycle plays noisy episodes, then makes updates. Target networks are updated after every
+    update: with the usual 5 % per cycle, values need many cycles to propagate along an episode.
     """
 
     cycles: int
     learner: DDPG
     episodes: int = 16  # per cycle
     updates: int = 40  # per cycle
-    keep: float = 0.995  # of the target networks, per update
+    keep: float = 0.995  # Polyak factor of the target networks, per update (1 - tau)
     noise: float = 0.2
     uniform: float = 0.3
-    controller: str | None = None  # whose demonstrations are learned from, too
+    controller: str | None = None  # scripted controller that gives demonstrations
     demonstrations: int = 0
     demonstration_noise: tuple[float, float] = (0.1, 0.1)  # Gaussian, uniform
-    advised: bool = False  # the controller says what it would do in every state that is visited
-    alone_from: int | None = None  # the cycle from which the actor clones nobody
-    fine_tuning: int = 0  # updates at the end, on the advice alone, with ever smaller steps
+    advised: bool = False  # label every visited state with the controller's action
+    alone_from: int | None = None  # the cycle in which cloning ends
+    fine_tuning: int = 0  # updates at the end, on the advice alone, with a decaying rate
     eval_every: int = 10
     eval_episodes: int = 100
-    published: float | None = None  # mean return of the published data, where it is known
+    published: float | None = None  # mean return of the published data, if known
     helped_by: tuple[str, ...] = field(default=())  # beyond plain DDPG+HER, for the card
 
     def __post_init__(self) -> None:
         if self.cycles < 1:
-            raise MerlinError(f"cycles: {self.cycles} is not 1 or more.")
+            raise MerlinError(f"cycles: {self.cycles} is below 1; give 1 or more.")
 
     def learner_at(self, cycle: int) -> DDPG:
-        """Who learns in a cycle. What cloning taught is kept, but it also holds an actor back to
-        the pace of the controller: in the end it goes its own way, with smaller steps."""
+        """The learner of a cycle.
+
+        Cloning limits an actor to the pace of the controller, so it ends after some cycles. The
+        actor then trains without it, with a lower learning rate.
+        """
         if self.alone_from is None or cycle < self.alone_from:
             return self.learner
         rate = ALONE_RATE * self.learner.learning_rate
@@ -58,7 +61,7 @@ def _demonstrated(
     action_penalty: float = 1.0,
     **other: Any,
 ) -> Plan:
-    """A plan for a task where noise alone seldom meets the goal."""
+    """A plan with demonstrations, for tasks where exploration rarely reaches the goal."""
     return Plan(
         cycles=cycles,
         learner=DDPG(tolerance=tolerance, action_penalty=action_penalty, cloning_weight=100.0),
@@ -70,7 +73,7 @@ def _demonstrated(
 
 
 PLANS: dict[str, Plan] = {
-    # A larger penalty makes an expert as slow as the one whose data was published.
+    # A larger penalty makes the expert as slow as the one behind the published data.
     "PointReach": Plan(
         cycles=60, episodes=100, learner=DDPG(tolerance=1.0, action_penalty=1.3), published=18.57
     ),
@@ -81,7 +84,7 @@ PLANS: dict[str, Plan] = {
     "SawyerReach": Plan(
         cycles=100, learner=DDPG(tolerance=0.06, action_penalty=2.0), published=16.56
     ),
-    # Learned with the tolerance of the success, which is a third of the return's.
+    # Trained with the tolerance of success, which is a third of that of the return.
     "SawyerDoor": _demonstrated(
         "sawyer_door", cycles=100, tolerance=0.02, action_penalty=4.0, published=15.05
     ),
@@ -92,7 +95,7 @@ PLANS: dict[str, Plan] = {
     "FetchPick": _demonstrated(
         "fetch_pick", cycles=150, updates=160, alone_from=60, tolerance=0.05
     ),
-    # One strike decides, and it takes millimetres: the actor is advised wherever it goes.
+    # A single precise strike decides the episode, so the actor gets advice in every state.
     "FetchSlide": Plan(
         cycles=150,
         learner=DDPG(tolerance=0.05, batch_size=128, action_penalty=0.0, cloning_weight=1000.0),
@@ -111,8 +114,8 @@ PLANS: dict[str, Plan] = {
             "at the end the actor learns from the advice alone, with ever smaller steps",
         ),
     ),
-    # Twenty joints must stand within a tight tolerance together: little noise, and no
-    # pull towards the middle of every joint's range.
+    # Twenty joints must be within a tight tolerance together: little noise, and only a small
+    # penalty that pulls joints towards the middle of their range.
     "HandReach": _demonstrated(
         "hand_reach",
         cycles=320,

@@ -1,4 +1,4 @@
-"""What an expert has seen: episodes to sample from, and the moments to standardise by."""
+"""The replay buffer of an expert, and running moments for standardisation."""
 
 import functools
 from pathlib import Path
@@ -16,10 +16,10 @@ from merlin.nets.layers import Normaliser
 
 
 class RunningMoments:
-    """Moments of all observations and goals so far.
+    """Running moments of observations and goals.
 
-    Of the observations of the first `steps` of every episode: in an advised one it is there that
-    details matter, while later on the object is far away.
+    Only the first `steps` observations of each episode are included. With advice, details matter
+    at the start of an episode; later the object is far away.
     """
 
     def __init__(self, observation: int, goal: int, steps: int | None = None):
@@ -42,13 +42,13 @@ class RunningMoments:
         return {name: seen.sums.tolist() for name, seen in self._seen.items()}
 
     def restore(self, saved: dict[str, list]) -> None:
-        """Go on from what `to_json` gave."""
+        """Restore the state saved by `to_json`."""
         for name, sums in saved.items():
             self._seen[name].sums = np.array(sums)
 
 
 class ReplayBuffer:
-    """All episodes of a run: on the device to sample from, on disk to survive a kill."""
+    """All episodes of a run: on the device for sampling, on disk for resuming."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ReplayBuffer:
 
 
 def _advice(controller: Controller, played: Rollout) -> np.ndarray:
-    """What a controller would have done in every state of some episodes."""
+    """The actions of a controller in every state of the episodes."""
     states = played.observations[:, :-1]
     goals = np.repeat(played.desired_goals, states.shape[1], axis=0)
     advice = controller(states.reshape(len(goals), -1), goals)
@@ -98,7 +98,7 @@ def _advice(controller: Controller, played: Rollout) -> np.ndarray:
 
 
 def _allocate(path: Path | None, shape: tuple[int, ...], count: int) -> np.ndarray:
-    """Room for episodes, with the first `count` rows of the file that was there before."""
+    """Allocate space for episodes, keeping the first `count` rows of an existing file."""
     if path is None:
         return np.zeros(shape, np.float32)
     path.parent.mkdir(parents=True, exist_ok=True)

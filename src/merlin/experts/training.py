@@ -1,4 +1,4 @@
-"""Training an expert: cycles of playing and learning, exact when resumed."""
+"""Training of an expert: cycles of playing and learning, with exact resuming."""
 
 import functools
 import json
@@ -32,11 +32,11 @@ from merlin.parallel.workers import Pool, default_workers
 
 DISCOUNT = 0.98
 CURVE_SEED, CARD_SEED = 1_000_003, 1_000_033
-"""Episodes of the learning curve, which chooses the actor, and of the card, which scores it."""
+"""Seeds of the learning curve, which selects the actor, and of the card, which scores it."""
 
 
 class Players:
-    """Plays episodes on all cores, or in this process where a task moves many points at once."""
+    """Plays episodes on all cores, or in this process if the task is vectorised."""
 
     def __init__(self, task: Task, workers: int | None = None):
         self.task = task
@@ -67,16 +67,16 @@ class Players:
 def evaluate_actor(
     opened: Players, actor: Any, episodes: int, seed: int
 ) -> tuple[Float[np.ndarray, " episodes"], Float[np.ndarray, " episodes"]]:
-    """Return and success of an actor without noise, of each of some seeded episodes."""
+    """Return and success of an actor without noise, per seeded episode."""
     played = opened.play(Expert(actor, noise=0.0, uniform=0.0), seed, range(episodes))
     returns = played.rewards @ DISCOUNT ** np.arange(played.rewards.shape[1])
     return returns, played.success[:, -1].astype(float)
 
 
 def collected_return(opened: Players, actor: Any, episodes: int, seed: int) -> float:
-    """Mean return of data that an actor collects, as the published statistics count it.
+    """Mean return of the data that an actor collects, computed like the published statistics.
 
-    They begin with the reward of the first state and end one state before the last.
+    These start with the reward of the first state and end one state before the last.
     """
     played = opened.play(Expert(actor), seed, range(episodes))
     task = opened.task
@@ -117,12 +117,12 @@ def train_expert(
 ) -> dict[str, Any]:
     """Train an expert for a task and return its card.
 
-    `out` gets `actor.safetensors`, the actor with the best evaluation, `card.json`, `curve.jsonl`,
-    and what is needed to resume.
+    Writes to `out`: `actor.safetensors` (the actor with the best evaluation), `card.json`,
+    `curve.jsonl`, and the files needed to resume.
     """
     if plan is None:
         if task.name not in PLANS:
-            raise MerlinError(f"task {task.name}: there is no plan for its expert; give one.")
+            raise MerlinError(f"task {task.name}: has no training plan for an expert; pass a plan.")
         plan = PLANS[task.name]
     config = {"task": task.name, "seed": seed, "plan": json.loads(json.dumps(asdict(plan)))}
     _open(out, config, resume)
@@ -137,16 +137,16 @@ def _open(out: Path, config: dict[str, Any], resume: bool) -> None:
     at = out / "expert.json"
     if not at.exists():
         if out.exists() and any(out.iterdir()):
-            raise MerlinError(f"{out}: is not empty and holds no expert; choose another --out.")
+            raise MerlinError(f"{out}: is not empty and contains no expert; choose another --out.")
         write_json(at, config)
         return
     if not resume:
-        raise MerlinError(f"{out}: holds an expert already; pass --resume or another --out.")
+        raise MerlinError(f"{out}: already contains an expert; pass --resume or another --out.")
     refuse_links(out)
     there = read_json(at, "an expert's folder")
     if "settling" in there["plan"]:  # the name in folders of earlier versions
         there["plan"]["fine_tuning"] = there["plan"].pop("settling")
-    # A run may be made longer; everything else must be as it was.
+    # A run may be extended; all other settings must be the same.
     same = lambda c: {**c, "plan": {**c["plan"], "cycles": 0}}  # noqa: E731
     if same(there) != same(config):
         raise MerlinError(f"{out}: was started with other settings; choose another --out.")
@@ -166,7 +166,7 @@ def _cycles(
     if checkpoint.exists():
         state, about = load_tree(checkpoint, state)
         seen.restore(about["sums"])
-    # Advised episodes are all of one kind; demonstrations are cloned with what followed from them.
+    # With advice, demonstrations join the replay buffer; otherwise they have their own.
     shown, ahead, controller = None, 0, None
     if plan.advised:
         ahead, controller = plan.demonstrations, CONTROLLERS[str(plan.controller)]
@@ -229,7 +229,7 @@ def _cycles(
             update_key,
             updates=plan.fine_tuning,
             label=f"{label}, fine-tuning",
-            when_stopped=f"stopped while it was fine-tuned; {_go_on(task, out)}",
+            when_stopped=f"stopped during fine-tuning; {_go_on(task, out)}",
             quiet=quiet,
         )
         about["seconds"] = time.monotonic() - began
@@ -239,11 +239,11 @@ def _cycles(
 
 
 def _go_on(task: Task, out: Path) -> str:
-    return f"go on with `merlin expert train {task.name} --out {shlex.quote(str(out))} --resume`."
+    return f"resume with `merlin expert train {task.name} --out {shlex.quote(str(out))} --resume`."
 
 
 def _actor(plan: Plan, state: DDPGState, scaling: Scaling) -> Actor:
-    """The actor that plays; of an advised one the slow copy, whose strikes scatter less."""
+    """The actor that plays: with advice the target network, whose strikes vary less."""
     return to_numpy(state.target_actor if plan.advised else state.actor, scaling)
 
 
@@ -256,10 +256,10 @@ def _look(
     metrics: dict[str, Any],
     out: Path,
 ) -> dict[str, Any]:
-    """Score the actor, write the curve, and keep the actor if it is the best so far.
+    """Evaluate the actor, write the learning curve, and save the actor if it is the best so far.
 
-    The best is the one with the highest return, or, where the published data has a known return,
-    the one whose data comes nearest to it.
+    The best actor has the highest return. If the return of the published data is known, it is the
+    actor whose data comes closest to it.
     """
     returns, success = evaluate_actor(opened, actor, plan.eval_episodes, CURVE_SEED)
     row = {
@@ -287,7 +287,7 @@ def _look(
 def _card(
     task: Task, plan: Plan, seed: int, opened: Players, about: dict[str, Any], out: Path
 ) -> dict[str, Any]:
-    """What is to be known of an expert, scored on episodes that did not choose it."""
+    """The card of an expert, with scores on episodes that were not used to select it."""
     episodes = 200
     returns, success = evaluate_actor(
         opened, Actor.load(out / "actor.safetensors"), episodes, CARD_SEED
@@ -315,5 +315,5 @@ def _demonstrations(task: Task, plan: Plan, seed: int, opened: Players) -> Rollo
     if plan.controller is None:
         return None
     behaviour = Expert(CONTROLLERS[plan.controller], *plan.demonstration_noise)
-    # A stream of their own, so that they are not the first training episodes again.
+    # A separate stream, so that they differ from the first training episodes.
     return opened.play(behaviour, seed + 500_009, range(plan.demonstrations))

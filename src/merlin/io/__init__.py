@@ -1,1 +1,1 @@
-"""Files, progress and interruption: what touches the disk or the terminal. No JAX here."""
+"""Files, locks, progress bars and signals: everything on disk or terminal. No JAX."""

@@ -1,4 +1,4 @@
-"""Reading and writing files: only regular files are read, and a reader never sees half of one."""
+"""Reading and writing files: writes are atomic, and only regular files are read."""
 
 import contextlib
 import fcntl
@@ -19,9 +19,9 @@ from merlin.errors import MerlinError
 MOST_JSON_BYTES = 1 << 26
 MOST_JSON_DEPTH = 64
 SEAL = "sha256"
-"""The last key of a JSON object that we write: the checksum of all before it."""
+"""Last key of the JSON objects that merlin writes: the checksum of all other keys."""
 STALE_SECONDS = 2.0
-"""A temporary file is locked as soon as it is made; younger ones are left alone."""
+"""Temporary files younger than this are not removed: they may not be locked yet."""
 _PREFIX, _SUFFIX = ".merlin-", ".partial"
 
 
@@ -29,14 +29,14 @@ _PREFIX, _SUFFIX = ".merlin-", ".partial"
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace `path` by `content` in one step: after a kill the old or the new file is there."""
+    """Write `content` to `path` atomically: a kill leaves either the old or the new file."""
     write_pieces(path, [content])
 
 
 def write_pieces(
     path: Path, pieces: Iterable[bytes | memoryview], *, keep: Path | None = None
 ) -> None:
-    """As `write_bytes`, of one piece after the other. The file that was there becomes `keep`."""
+    """Like `write_bytes`, for content in pieces. The previous file is renamed to `keep`."""
     with new_file(path, keep=keep) as (file, _):
         for piece in pieces:
             file.write(piece)
@@ -44,16 +44,16 @@ def write_pieces(
 
 @contextlib.contextmanager
 def new_file(path: Path, *, keep: Path | None = None) -> Iterator[tuple[BufferedWriter, Path]]:
-    """An open temporary file and its path; it becomes `path` when the block ends without an error.
+    """Open a temporary file that is renamed to `path` when the block ends without an error.
 
-    The file that was there becomes `keep`.
+    Yields the file and its temporary path. The previous file at `path` is renamed to `keep`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary_path(path.parent)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
         with open(os.open(temporary, flags, 0o666), "wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # says that somebody is at it
+            fcntl.flock(file, fcntl.LOCK_EX)  # marks the file as in use
             yield file, temporary
             file.flush()
             os.fsync(file.fileno())
@@ -77,7 +77,7 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _temporary_path(folder: Path) -> Path:
-    """A name in `folder` that nobody can guess; leftovers of processes that died are removed."""
+    """An unguessable name in `folder`; also removes temporary files of dead processes."""
     _sweep(folder.absolute())
     return folder / f"{_PREFIX}{os.urandom(8).hex()}{_SUFFIX}"
 
@@ -85,13 +85,13 @@ def _temporary_path(folder: Path) -> Path:
 @functools.cache  # once per process: a folder may hold many files
 def _sweep(folder: Path) -> None:
     for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
-        with contextlib.suppress(OSError):  # somebody else's, or gone by now
+        with contextlib.suppress(OSError):  # owned by another user, or already gone
             if time.time() - path.lstat().st_mtime > STALE_SECONDS and not _in_use(path):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _in_use(path: Path) -> bool:
-    """Whether the process that makes a temporary file or folder lives: then it has it locked."""
+    """Whether the process that writes a temporary file is alive: it holds a lock on the file."""
     opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -103,7 +103,7 @@ def _in_use(path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names of a folder on the disk, as fsync has the content of a file there."""
+    """Flush the entries of a folder to disk, as fsync does for the content of a file."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -112,19 +112,19 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_free(target: Path, overwrite: bool = False) -> None:
-    """Refuse to write over what is already there, before any work is done."""
+    """Refuse to overwrite an existing file or folder, before any work is done."""
     if os.path.lexists(target) and not overwrite:
         raise MerlinError(f"{target}: already exists; choose another --out or pass --overwrite.")
 
 
 @contextlib.contextmanager
 def new_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
-    """Fill a temporary folder that becomes `target` only when the block ends without an error."""
+    """Fill a temporary folder, renamed to `target` when the block ends without an error."""
     check_free(target, overwrite)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = _temporary_path(target.parent)
-        temporary.mkdir()  # fails if it exists; as wide as the umask allows
+        temporary.mkdir()  # fails if it exists; permissions follow the umask
     except OSError as error:
         raise MerlinError(f"{target}: cannot be created ({error.strerror}).") from None
     held = os.open(temporary, os.O_RDONLY)
@@ -134,7 +134,7 @@ def new_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
         _sync_tree(temporary)
         check_free(target, overwrite)  # another process may have been faster
         if os.path.lexists(target):
-            # Not a name that is swept: a kill between the two leaves the old data there.
+            # `_sweep` ignores this name: a kill between the two renames keeps the old data.
             old = target.with_name(f".{target.name[:100]}.old-{os.urandom(4).hex()}")
             os.replace(target, old)
             os.replace(temporary, target)
@@ -158,11 +158,11 @@ def _sync_tree(folder: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a folder of ours in which a link leads elsewhere: what we write would go there."""
+    """Refuse a folder that contains a symbolic link, which could redirect our writes."""
     for path in folder.rglob("*"):
         if path.is_symlink():
             raise MerlinError(
-                f"{path}: is a link, which merlin does not make; replace or delete it."
+                f"{path}: is a symbolic link, which merlin never creates; replace or delete it."
             )
 
 
@@ -170,28 +170,30 @@ def refuse_links(folder: Path) -> None:
 
 
 def check_regular(path: Path) -> int:
-    """The size of a file; a pipe, a device or a folder is refused."""
+    """The size of a regular file; refuses pipes, devices and folders."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise MerlinError(f"{path}: is not a regular file; give a file.")
+        raise MerlinError(f"{path}: is not a regular file; give the path of one.")
     return status.st_size
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file for reading; never waits for a pipe."""
+    """Open a regular file for reading; never blocks on a pipe."""
     file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise MerlinError(f"{path}: is not a regular file; give a file.")
+        raise MerlinError(f"{path}: is not a regular file; give the path of one.")
     return file
 
 
 def read_limited(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
-    """The content of a file that is not larger than `most` bytes."""
+    """The content of a file of at most `most` bytes."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
-            raise MerlinError(f"{path}: has {size} bytes, more than the {most} that are read.")
+            raise MerlinError(
+                f"{path}: has {size} bytes, more than the limit of {most}; check the path."
+            )
         return file.read(most)
 
 
@@ -202,27 +204,27 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise MerlinError(f"{path}: no such file, so this is not {what}.") from None
     except (OSError, ValueError) as error:
-        raise MerlinError(f"{path}: cannot be read as JSON ({error}); make it anew.") from None
+        raise MerlinError(f"{path}: cannot be read as JSON ({error}); create it again.") from None
     if not isinstance(content, dict):
-        raise MerlinError(f"{path}: holds no JSON object, so this is not {what}.")
+        raise MerlinError(f"{path}: is not a JSON object, so this is not {what}.")
     return unsealed(content, path)
 
 
 def unsealed(content: dict[str, Any], where: object) -> dict[str, Any]:
-    """`content` without its checksum, which must be right."""
+    """`content` without its checksum, which is verified."""
     if SEAL not in content:
-        return content  # of an older version, or from elsewhere
+        return content  # from an older version or another tool
     plain = {key: value for key, value in content.items() if key != SEAL}
     if sealed(plain)[SEAL] != content[SEAL]:
         raise MerlinError(
-            f"{where}: its checksum is wrong; restore it from a copy, or delete its entry {SEAL!r} "
-            "if you changed it yourself."
+            f"{where}: its checksum is wrong; restore it from a copy, or delete its key {SEAL!r} "
+            "if you edited it yourself."
         )
     return plain
 
 
 def parse_json(text: bytes | str) -> Any:
-    """What JSON says, unless it is nested deeper than anything of ours; else ValueError."""
+    """Parse JSON; raises ValueError if it is invalid or nested too deeply."""
     try:
         content = json.loads(text)
     except RecursionError:
@@ -241,6 +243,6 @@ def _parts(node: Any) -> Iterable[Any]:
 
 
 def sha256(path: Path) -> str:
-    """Checksum of a file, read in pieces so that its size does not matter."""
+    """SHA-256 checksum of a file, read in pieces."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,6 @@
 """Stopping on Ctrl-C or SIGTERM without losing work.
 
-Only the command line takes over signals. A library call behaves as any Python function does.
+Only the command line installs signal handlers. Library calls behave like any Python function.
 """
 
 import os
@@ -14,20 +14,20 @@ from types import FrameType
 
 KINDS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 3.0
-"""Seconds after a signal in which a command may save and end by itself."""
+"""Seconds that a command has to save its work and exit after a signal."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal stopped the work; the message says how to continue it."""
+    """A signal stopped the work; the message says how to resume it."""
 
 
 @contextmanager
 def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> Iterator[None]:
-    """Raise `Interrupted` at the first Ctrl-C or SIGTERM, and end the process if that fails.
+    """Raise `Interrupted` on the first Ctrl-C or SIGTERM, and exit if that takes too long.
 
-    Python delivers a signal only between its own instructions, and one call into a compiled
-    program may take minutes. A thread learns of the signal at once. If the block has not ended
-    `patience` seconds later, or at a second signal, it prints `farewell()` and exits with 130.
+    Python handles signals only between bytecode instructions, and a single call into a compiled
+    function may take minutes. A watcher thread is notified immediately. If the block has not ended
+    after `patience` seconds, or on a second signal, it prints `farewell()` and exits with 130.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -44,14 +44,14 @@ def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> It
                 return
         except TimeoutError:
             pass
-        # The cursor is hidden while a progress bar is drawn.
+        # A progress bar hides the cursor.
         show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
         print(f"{show_cursor}merlin: {farewell()}", file=sys.stderr, flush=True)
         os._exit(130)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         for kind in KINDS:
-            signal.signal(kind, lambda *_: None)  # the thread acts on a second signal
+            signal.signal(kind, lambda *_: None)  # the thread handles a second signal
         raise Interrupted(farewell())
 
     before = {kind: signal.signal(kind, interrupt) for kind in KINDS}
@@ -71,7 +71,7 @@ def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> It
 
 @contextmanager
 def signals() -> Iterator[list[int]]:
-    """Collect the first Ctrl-C or SIGTERM instead of ending; a second one ends as usual."""
+    """Record the first Ctrl-C or SIGTERM instead of raising; a second one acts as usual."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received

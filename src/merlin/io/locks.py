@@ -1,4 +1,4 @@
-"""Locks between processes, which end with their holder however that ends."""
+"""Locks between processes. A lock is released when its holder ends, for whatever reason."""
 
 import contextlib
 import fcntl
@@ -15,7 +15,7 @@ WAIT_SECONDS = 0.5
 
 @contextlib.contextmanager
 def try_lock(path: Path) -> Iterator[str | None]:
-    """Hold the lock `path` within the block: None, or who holds it instead of us."""
+    """Try to hold the lock `path` within the block; yields None, or the name of its holder."""
     found = _acquire(path)
     if isinstance(found, str):
         yield found
@@ -28,14 +28,14 @@ def try_lock(path: Path) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def lock(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock within the block, or refuse; with `wait`, once its holder is done.
+    """Hold the lock within the block. If it is taken, raise, or `wait` until it is released.
 
-    `what` names what is locked, for the sentence.
+    `what` names the locked resource in messages.
     """
     told = False
     while isinstance(found := _acquire_or_say(path, what), str):
         if not wait:
-            raise MerlinError(f"{what}: {found} is at it; wait for it, or choose another.")
+            raise MerlinError(f"{what}: is in use by {found}; wait for it, or choose another.")
         if not told:
             print(f"merlin: {what}: waiting for {found}.", file=sys.stderr, flush=True)
             told = True
@@ -54,7 +54,7 @@ def _acquire_or_say(path: Path, what: str) -> int | str:
 
 
 def _acquire(path: Path) -> int | str:
-    """The locked file, or who has it locked."""
+    """The descriptor of the locked file, or the name of the holder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -68,11 +68,11 @@ def _acquire(path: Path) -> int | str:
             os.truncate(opened, 0)
             os.write(opened, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
             return opened
-        os.close(opened)  # its holder has ended and removed it since we opened it
+        os.close(opened)  # its holder removed it after we opened it
 
 
 def _release(opened: int, path: Path) -> None:
-    path.unlink(missing_ok=True)  # still locked: nobody can hold it at the same time
+    path.unlink(missing_ok=True)  # still locked, so no other process can hold it
     os.close(opened)
 
 

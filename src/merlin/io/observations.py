@@ -1,4 +1,4 @@
-"""What a policy is told, whichever way it is called, checked before it acts on it."""
+"""The inputs of a policy, checked before it acts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from merlin.errors import MerlinError
 
 
 def state_and_goal(observation: Any, goal: Any) -> tuple[Any, Any]:
-    """Both parts of `policy(observation, goal)`, or of Gymnasium's dict alone."""
+    """Observation and goal, from `policy(observation, goal)` or from Gymnasium's dict."""
     if not isinstance(observation, Mapping):
         if goal is None:
             raise MerlinError(
@@ -18,7 +18,9 @@ def state_and_goal(observation: Any, goal: Any) -> tuple[Any, Any]:
             )
         return observation, goal
     if goal is not None:
-        raise MerlinError("goal: is given beside a dict that has its own; give one of them.")
+        raise MerlinError(
+            "goal: is given in addition to a dict that has its own; give only one of them."
+        )
     for key in ("observation", "desired_goal"):
         if key not in observation:
             raise MerlinError(f"observation: the dict has no {key!r}; add it.")
@@ -26,11 +28,11 @@ def state_and_goal(observation: Any, goal: Any) -> tuple[Any, Any]:
 
 
 def checked(value: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """Finite numbers of such a shape, or a batch of them in rows, as float32; images are uint8."""
+    """A finite float32 array of the given shape, or a batch of them; images are uint8."""
     try:
         array = np.asarray(value)
-    except ValueError:  # lists of lists of different lengths
-        raise MerlinError(f"{what}: its rows are not equally long; give an array.") from None
+    except ValueError:  # nested lists of different lengths
+        raise MerlinError(f"{what}: its rows have different lengths; give an array.") from None
     size = "x".join(map(str, shape))
     if len(shape) == 3:
         if array.shape[-3:] != shape or array.ndim not in (3, 4) or array.dtype != np.uint8:
@@ -41,24 +43,28 @@ def checked(value: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
         return array
     if array.dtype.kind not in "biuf":
         kind = type(value).__name__
-        raise MerlinError(f"{what}: is of the type {kind}, not numbers; give an array of numbers.")
+        raise MerlinError(f"{what}: has the type {kind}; give an array of numbers.")
     extra = array.ndim - len(shape)
     if extra not in (0, 1) or array.shape[extra:] != shape:
-        wanted = f"{size} numbers, or rows of as many" if shape else "one number, or one per row"
+        wanted = (
+            f"{size} numbers, or a batch of such rows" if shape else "one number, or one per row"
+        )
         raise MerlinError(f"{what}: has the shape {array.shape}, but this policy takes {wanted}.")
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite
         array = array.astype(np.float32)
     if not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0]) if shape else ()
         at = f" at {', '.join(map(str, where))}" if where else ""
-        raise MerlinError(f"{what}: is {array[where]}{at}; check what measured it.")
+        raise MerlinError(
+            f"{what}: is {array[where]}{at}; check the sensor or the code that produced it."
+        )
     return array
 
 
 def batch_size(parts: Mapping[str, tuple[np.ndarray, int]]) -> int | None:
-    """How many rows there are, None for a single one; each part comes with its dimensions."""
+    """Number of rows, or None without a batch axis; each part comes with its dimensions."""
     rows = {name: len(x) for name, (x, dimensions) in parts.items() if x.ndim > dimensions}
     if len(set(rows.values())) > 1:
         counts = ", ".join(f"{count} of {name}" for name, count in rows.items())
-        raise MerlinError(f"batch: has {counts}; give as many of each, or one for all.")
+        raise MerlinError(f"batch: has {counts}; give the same number of each, or a single one.")
     return next(iter(rows.values()), None)

@@ -1,4 +1,4 @@
-"""A bar on a terminal, plain lines in a log; always on stderr, so that stdout stays clean."""
+"""Progress on stderr: a bar on a terminal, plain lines in a log file."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """Shows how far a long piece of work has come."""
+    """Displays the progress of a long computation."""
 
     def __init__(self, label: str, total: int, unit: str, *, quiet: bool = False):
         self.label, self.total, self.unit, self.quiet = label, total, unit, quiet
@@ -45,11 +45,11 @@ class Progress:
             self._bar.stop()
 
     def update(self, done: int, note: str = "", *, force: bool = False) -> None:
-        """Say that `done` of the total is done; `force` prints a line in a log at once."""
+        """Report that `done` of the total is done; `force` prints a line immediately."""
         if self.quiet:
             return
         now = time.monotonic()
-        # The rate starts at the second report: the first includes compilation.
+        # The rate is measured from the first report on, which excludes compilation.
         rate = ""
         if self._first is None:
             self._first = (now, done)
@@ -64,7 +64,7 @@ class Progress:
 
 
 def _rate(done: int, seconds: float, unit: str) -> str:
-    """So many per second, or the seconds that one takes where that is more than one."""
+    """Items per second, or seconds per item if one item takes more than a second."""
     if done >= seconds:
         return f"{done / seconds:.{0 if done >= 10 * seconds else 1}f} {unit}/s"
     one = unit.removesuffix("ies") + "y" if unit.endswith("ies") else unit.removesuffix("s")

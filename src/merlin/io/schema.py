@@ -1,4 +1,4 @@
-"""JSON read as a dataclass: every field has the type that its annotation says, or is refused."""
+"""JSON as dataclasses: every field must have the type of its annotation."""
 
 import contextlib
 import dataclasses
@@ -10,12 +10,12 @@ from typing import Any
 from merlin.errors import MerlinError
 
 MOST = 2**63
-"""No whole number of ours is as large; NumPy could not hold it."""
+"""Larger integers do not fit into NumPy's int64."""
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def read_as(kind: Any, value: Any, where: object) -> Any:
-    """`value` as the type `kind`; keys that a dataclass does not know are passed over."""
+    """`value` as the type `kind`; keys without a field in a dataclass are ignored."""
     return _read(kind, value, where, "it")
 
 
@@ -36,11 +36,13 @@ def _read(kind: Any, value: Any, where: object, name: str) -> Any:
     elif kind in (int, float) and type(value) in (int, kind) and abs(value) < MOST:
         return value
     elif kind is float and type(value) is float:
-        return value  # infinity or NaN, which some numbers may be
+        return value  # infinity or NaN
     elif kind in (str, bool, types.NoneType) and type(value) is kind:
         return value
     wanted = _WORDS.get(kind, "what it should be")
-    raise MerlinError(f"{where}: {name} is {_short(value)}, not {wanted}; restore or make it anew.")
+    raise MerlinError(
+        f"{where}: {name} is {_short(value)}, not {wanted}; restore or recreate the file."
+    )
 
 
 def _object(kind: Any, content: dict[str, Any], where: object) -> Any:
@@ -50,7 +52,7 @@ def _object(kind: Any, content: dict[str, Any], where: object) -> Any:
             hint = _hints(kind)[field.name]
             found[field.name] = _read(hint, content[field.name], where, field.name)
         elif field.default is field.default_factory is dataclasses.MISSING:
-            raise MerlinError(f"{where}: lacks {field.name!r}; restore or make it anew.")
+            raise MerlinError(f"{where}: lacks {field.name!r}; restore or recreate the file.")
     return kind(**found)
 
 
@@ -60,7 +62,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    """What stands there, cut before it is turned into text: it may be huge."""
+    """A short form of a value, cut before it becomes text because it may be huge."""
     if isinstance(value, dict | list):
         return f"a {type(value).__name__} of {len(value)}"
     if isinstance(value, int) and abs(value) >= MOST:
@@ -73,7 +75,7 @@ MOST_EPISODES = 10**7
 
 
 def check_episodes(name: str, count: int) -> None:
-    """Refuse a number of episodes that is none, or that nobody could wait for."""
+    """Refuse a number of episodes that is below 1 or unreasonably large."""
     if count < 1:
         raise MerlinError(f"{name}: {count} is not a number of episodes; give 1 or more.")
     if count > MOST_EPISODES:

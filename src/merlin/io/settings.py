@@ -18,9 +18,9 @@ def build(
     tuned_values: Mapping[str, Any],
     preset: str | None,
 ) -> Any:
-    """An instance of a dataclass of hyperparameters; `name` is what errors call it.
+    """Build a dataclass of hyperparameters; errors refer to it as `name`.
 
-    Where a `preset` is asked for, the class has the mapping `presets` of values by name.
+    A `preset` is looked up in the mapping `presets` of the class.
     """
     fields = {field.name: field for field in dataclasses.fields(kind)}
     hints = typing.get_type_hints(kind)
@@ -43,7 +43,7 @@ def build(
 
 
 def instead(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about a name that is not known: what to try."""
+    """The end of an error about an unknown name: a suggestion."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}."
@@ -55,19 +55,19 @@ _WORDS: Mapping[type, Mapping[str, bool | None]] = {
 }
 
 
-# Not tyro, which was tried: it reads neither `none` nor `true`, its errors are boxes that take as
-# much code to turn into a sentence, and importing it takes 0.3 s.
+# We tried tyro here: it reads neither `none` nor `true`, turning its boxed errors into a sentence
+# takes as much code, and importing it takes 0.3 s.
 def _parse(text: str, kind: Any, where: str) -> Any:
     """Read `text` as a value of the annotated type of a field."""
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
         return tuple(_parse(part, parts[0], where) for part in text.split(","))
-    if parts:  # a union; None first, or a str would take the word for it
+    if parts:  # a union; None first, because str would accept the word "none"
         for option in sorted(parts, key=lambda part: part is not types.NoneType):
             with contextlib.suppress(MerlinError):
                 return _parse(text, option, where)
         names = ("none" if part is types.NoneType else part.__name__ for part in parts)
-        raise MerlinError(f"{where}: is none of {', '.join(names)}.")
+        raise MerlinError(f"{where}: must be one of {', '.join(names)}.")
     if kind in _WORDS:
         if text.lower() not in _WORDS[kind]:
             raise MerlinError(f"{where}: write {' or '.join(_WORDS[kind])}.")

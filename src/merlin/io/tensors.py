@@ -1,4 +1,4 @@
-"""Our safetensors files, with NumPy alone: a JSON object, arrays, and the checksum of both."""
+"""Safetensors files with NumPy alone: a JSON object, arrays, and a checksum of both."""
 
 import hashlib
 import itertools
@@ -14,22 +14,22 @@ from merlin.errors import MerlinError
 from merlin.io.files import check_regular, parse_json, write_pieces
 
 HEADER, CHECKSUM = "merlin", "sha256"
-"""The metadata keys of our files: a JSON object as text, and the digest of it and the arrays."""
+"""Metadata keys: a JSON object as text, and the digest of that object and the arrays."""
 KINDS = {
     **{"bool": "BOOL", "uint8": "U8", "int16": "I16"},
     **{"int32": "I32", "uint32": "U32", "float32": "F32"},
 }
-"""What safetensors calls the kinds of arrays that a state has, in its order."""
+"""Names of the dtypes in safetensors, in its order."""
 
 
 def write(
     path: Path, arrays: Mapping[str, np.ndarray], about: Any, *, keep: Path | None = None
 ) -> None:
-    """Write arrays and metadata as one file, atomically: the two can never disagree.
+    """Write arrays and metadata to one file atomically, so that the two always match.
 
-    Equal content gives equal bytes. Arrays are written one after the other, where safetensors
-    would join them in memory first: a gigabyte takes it seconds, in which no other thread runs
-    and so no signal is obeyed. The file that was there becomes `keep`.
+    Equal content gives equal bytes. Arrays are written one at a time. The safetensors library would
+    first join them in memory, which takes seconds per gigabyte without releasing the GIL, so that
+    no signal is handled meanwhile. The previous file is renamed to `keep`.
     """
     order = list(KINDS.values())
     named = [(KINDS[array.dtype.name], name, array) for name, array in arrays.items()]
@@ -49,49 +49,53 @@ def write(
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the metadata of a file, if it is undamaged and none of its numbers is NaN."""
+    """The arrays and the metadata of a file; refuses damaged files and NaN."""
     with open_file(path) as file:
         about, kept = metadata(file, path), file.metadata()
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    # Files of earlier versions have no checksum.
+    # Files from earlier versions have no checksum.
     if CHECKSUM in kept and kept[CHECKSUM] != _digest(kept[HEADER], arrays):
         raise MerlinError(f"{path}: is damaged (its checksum is wrong); restore it from a copy.")
     for name, array in arrays.items():
         if array.dtype.kind == "f" and np.isnan(array).any():
-            raise MerlinError(f"{path}: {name} holds NaN; train anew.")
+            raise MerlinError(f"{path}: {name} contains NaN; train again.")
     return arrays, about
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """The metadata alone, without reading the arrays and so without the checksum."""
+    """The metadata alone; the arrays are not read and the checksum is not verified."""
     with open_file(path) as file:
         return metadata(file, path)
 
 
 def open_file(path: Path) -> Any:
-    """An open file: `keys`, `get_tensor`; to be used in a with statement."""
+    """Open a file with `keys` and `get_tensor`; use it in a with statement."""
     try:
         check_regular(path)
         return safetensors.safe_open(path, framework="numpy")
     except FileNotFoundError:
-        raise MerlinError(f"{path}: no such file; the run has not come so far.") from None
+        raise MerlinError(
+            f"{path}: no such file; the run may not have reached this point yet."
+        ) from None
     except (safetensors.SafetensorError, OSError) as error:
         raise MerlinError(
-            f"{path}: is damaged ({error}); train anew or restore it from a copy."
+            f"{path}: is damaged ({error}); train again or restore it from a copy."
         ) from None
 
 
 def metadata(file: Any, path: Path) -> dict[str, Any]:
-    """What an open file says of itself."""
+    """The metadata of an open file."""
     try:
         told = parse_json((file.metadata() or {})[HEADER])
-        return told if isinstance(told, dict) else {"kind": told}  # a word, in experts of old
+        return (
+            told if isinstance(told, dict) else {"kind": told}
+        )  # experts of earlier versions have a plain string
     except (KeyError, ValueError, TypeError):
-        raise MerlinError(f"{path}: was not written by merlin.") from None
+        raise MerlinError(f"{path}: was not written by merlin; check the path.") from None
 
 
 def _digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
-    """Of the metadata and of every array with its name, type and shape."""
+    """SHA-256 of the metadata and of every array with its name, dtype and shape."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         array = arrays[name]

@@ -1,1 +1,1 @@
-"""Jobs side by side, in worker processes or on a Ray cluster: same jobs, same results."""
+"""Parallel jobs, in worker processes or on a Ray cluster, with the same results."""

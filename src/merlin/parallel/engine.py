@@ -1,4 +1,4 @@
-"""What an engine can do, and the choice between them."""
+"""The interface of engines, and how one is selected."""
 
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
@@ -12,34 +12,37 @@ ENGINES = ("local", "ray")
 
 @runtime_checkable
 class Engine(Protocol):
-    """Runs jobs side by side. A job is a module-level function whose first argument is a dict
-    that the process it runs in keeps from job to job."""
+    """Runs jobs in parallel.
+
+    A job is a module-level function. Its first argument is a dict that its worker process keeps
+    from one job to the next.
+    """
 
     def map(self, function: Function, arguments: Sequence[tuple]) -> Iterator[Any]:
-        """Results in the order of the arguments; the first failure is raised."""
+        """Yield results in the order of the arguments; raise the first failure."""
         ...
 
     def outcomes(
         self, function: Function, arguments: Sequence[tuple], *, attempts: int = 3
     ) -> Iterator[tuple[int, Any]]:
-        """Index and result, or `Failure`, of each job as it ends; lost workers are replaced."""
+        """Yield index and result (or `Failure`) of each job as it ends; replace lost workers."""
         ...
 
     def share(self, source: Any, load: Callable[[Any], Any]) -> Any:
-        """What to pass as an argument for `load(source)` to be at hand wherever a job runs."""
+        """An argument for jobs that gives them access to `load(source)`."""
         ...
 
     def close(self, grace: float = 5.0) -> None: ...
 
 
 def check_engine(name: str, workers: int | None, address: str | None) -> None:
-    """Complain of what cannot be opened, before anything is written."""
+    """Refuse an engine that cannot be opened, before anything is written."""
     if name not in ENGINES:
-        raise MerlinError(f"engine: {name!r} is not {' or '.join(ENGINES)}.")
+        raise MerlinError(f"engine: {name!r} is unknown; choose {' or '.join(ENGINES)}.")
     if workers is not None and workers < 1:
-        raise MerlinError(f"workers: {workers} is not 1 or more.")
+        raise MerlinError(f"workers: {workers} is below 1; give 1 or more.")
     if name == "local" and address is not None:
-        raise MerlinError("address: belongs to --engine ray; leave it out or choose that.")
+        raise MerlinError("address: applies only to --engine ray; add that, or omit --address.")
     if name == "ray" and importlib.util.find_spec("ray") is None:
         raise MerlinError(
             "engine ray: Ray is not installed; `pip install 'merlin[ray]'`, or use --engine local."
@@ -49,7 +52,7 @@ def check_engine(name: str, workers: int | None, address: str | None) -> None:
 def open_engine(
     name: str, *, workers: int | None = None, cores: int = 1, address: str | None = None
 ) -> Engine:
-    """`workers` jobs at a time with so many `cores` each; as many as fit, unless given."""
+    """Run `workers` jobs at a time with `cores` cores each (default: as many as fit)."""
     check_engine(name, workers, address)
     if name == "local":
         return Pool(workers or max(1, default_workers() // cores), cores)

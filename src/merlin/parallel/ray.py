@@ -1,7 +1,7 @@
-"""Jobs as Ray tasks, on a running cluster or on one that is started here.
+"""Jobs as Ray tasks, on a running cluster or on a local one.
 
-Ray is an optional extra. What jobs share is put into the object store once, from where every node
-fetches it once and its processes map it. Ray itself starts a task again whose worker was lost.
+Ray is an optional extra. Shared data is put into the object store once; every node fetches it once,
+and its processes map it into memory. Ray itself retries tasks whose worker was lost.
 """
 
 import logging
@@ -13,11 +13,11 @@ from typing import Any
 from merlin.errors import MerlinError
 from merlin.parallel.workers import Failure, Function, in_order, limits, run_job, value_of
 
-_memory: dict[str, Any] = {}  # of the process that a job runs in
+_memory: dict[str, Any] = {}  # kept by a worker from one job to the next
 
 
 class Cluster:
-    """An engine on Ray. A local cluster is stopped with it, a running one is left as it was."""
+    """An engine on Ray. Closing it stops a local cluster, but not a remote one."""
 
     def __init__(self, *, workers: int | None, cores: int, address: str | None):
         import ray
@@ -41,12 +41,12 @@ class Cluster:
         except (ConnectionError, ValueError) as error:
             where = address or "a local cluster"
             raise MerlinError(
-                f"address: Ray cannot be reached at {where} ({_first_line(error)})."
+                f"address: cannot reach Ray at {where} ({_first_line(error)}); check --address."
             ) from None
         self._limit = workers
 
     def share(self, source: Any, load: Callable[[Any], Any]) -> Any:
-        """Put what is loaded into the object store; jobs get it mapped, not copied."""
+        """Put the loaded data into the object store; jobs map it instead of copying it."""
         return self._ray.put(load(source))
 
     def map(self, function: Function, arguments: Sequence[tuple]) -> Iterator[Any]:
@@ -68,7 +68,9 @@ class Cluster:
             index = running.pop(ready[0])
             try:
                 kind, value = ray.get(ready[0])
-            except ray.exceptions.RayError as error:  # the worker died, more often than allowed
+            except (
+                ray.exceptions.RayError
+            ) as error:  # the worker died, and all attempts are used up
                 yield index, Failure(f"Ray lost the job ({_first_line(error)}).", str(error))
                 continue
             yield index, value if kind == "ok" else Failure(*value)
@@ -78,7 +80,7 @@ class Cluster:
 
 
 def _job(function: Function, *arguments: Any) -> tuple[str, Any]:
-    """In a Ray worker: the same promises as in a worker process of ours."""
+    """Run a job in a Ray worker as in a local worker process."""
     return run_job(function, _memory, arguments)
 
 

@@ -1,9 +1,9 @@
-"""Worker processes that call functions for us.
+"""Worker processes that run jobs.
 
-They are started as fresh interpreters, not forked (a fork of a process that runs JAX may hang) and
-not by multiprocessing's spawn (which would run the user's script again, and so need a main guard
-in it). They ignore Ctrl-C, and end when the process that started them does, even in the middle of
-a job.
+Workers are started as new interpreters. They are not forked, because forking a process that runs
+JAX may hang, and not started with multiprocessing's spawn, which would run the user's script again
+and require a main guard. Workers ignore Ctrl-C. They exit when their parent process does, even in
+the middle of a job.
 """
 
 import contextlib
@@ -21,18 +21,18 @@ from typing import Any, NamedTuple
 from merlin.errors import MerlinError, in_words
 
 Function = Callable[..., Any]
-"""A module-level function; its first argument is the worker's own memory, a dict."""
+"""A module-level function; its first argument is a dict that the worker keeps between jobs."""
 
 
 class Failure(NamedTuple):
-    """A job that came to nothing: a sentence, and where it happened if it was our fault."""
+    """A failed job: a message, and the traceback if the failure is a bug."""
 
     message: str
     trace: str | None = None
 
 
 def default_workers() -> int:
-    """The cores that this process may use: `MERLIN_CORES`, or all that it is allowed."""
+    """Number of cores to use: `MERLIN_CORES`, or all cores available to this process."""
     if given := os.environ.get("MERLIN_CORES"):
         if not given.isdecimal() or int(given) < 1:
             raise MerlinError(f"MERLIN_CORES: {given!r} is not a number of cores; give 1 or more.")
@@ -41,16 +41,16 @@ def default_workers() -> int:
 
 
 class _Worker:
-    """One process and the pipe to it."""
+    """A worker process and the pipe to it."""
 
     def __init__(self, cores: int):
         ours, theirs = Pipe()
-        # -P and no empty entry of the path: nothing is imported from the working directory.
+        # -P and no empty path entry, so that nothing is imported from the working directory.
         module = "merlin.parallel.workers"
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # Ctrl-C is for the process that started them
+            start_new_session=True,  # Ctrl-C reaches only the parent process
             env={
                 **os.environ,
                 **limits(cores),
@@ -62,14 +62,14 @@ class _Worker:
         self.connection = ours
 
     def send(self, function: Function, arguments: tuple) -> None:
-        with contextlib.suppress(BrokenPipeError):  # then `receive` says that it died
+        with contextlib.suppress(BrokenPipeError):  # `receive` then reports that the worker died
             self.connection.send((function, arguments))
 
     def receive(self) -> tuple[str, Any]:
         try:
             return self.connection.recv()
         except (EOFError, ConnectionResetError):
-            message = "a worker process died; is there enough memory?"
+            message = "a worker process died, possibly for lack of memory; try fewer workers."
             return "died", (message, None)
 
     def close(self, grace: float) -> None:
@@ -81,13 +81,13 @@ class _Worker:
 
 
 def limits(cores: int) -> dict[str, str]:
-    """Environment of a process that is to use so many cores, for us, XLA and BLAS."""
+    """Environment variables that limit merlin, XLA and BLAS to a number of cores."""
     names = ("MERLIN_CORES", "NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return dict.fromkeys(names, str(cores))
 
 
 class Pool:
-    """A fixed number of workers, each with a memory that lasts as long as the pool."""
+    """A fixed number of workers, each with a dict that lasts as long as the pool."""
 
     def __init__(self, workers: int, cores: int = 1):
         self._cores = cores
@@ -100,9 +100,9 @@ class Pool:
         return [self._value(_outcome(worker.receive())) for worker in list(self._workers)]
 
     def map(self, function: Function, arguments: Sequence[tuple]) -> Iterator[Any]:
-        """Call `function` for every tuple of arguments on whichever worker is free.
+        """Call `function` for every tuple of arguments on the next free worker.
 
-        Results come in the order of the arguments, as soon as they and all before are there.
+        Results are yielded in the order of the arguments.
         """
         outcomes = self.outcomes(function, arguments, attempts=1)
         return in_order((index, self._value(outcome)) for index, outcome in outcomes)
@@ -110,9 +110,9 @@ class Pool:
     def outcomes(
         self, function: Function, arguments: Sequence[tuple], *, attempts: int = 3
     ) -> Iterator[tuple[int, Any]]:
-        """Index and result of every job as it ends; a failure is a result, too.
+        """Yield the index and the result of every job as it ends; a failure is a result, too.
 
-        A job whose worker died is tried again, up to so many times.
+        A job whose worker died is tried up to `attempts` times.
         """
         waiting = deque((index, 1) for index in range(len(arguments)))
         idle = list(self._workers)
@@ -139,17 +139,17 @@ class Pool:
                     yield index, _outcome(answer)
 
     def share(self, source: Any, load: Callable[[Any], Any]) -> Any:
-        """Jobs load what they share themselves: from a memory map, it is in memory once."""
+        """Local jobs load shared data themselves; memory mapping keeps one copy in memory."""
         return source
 
     def _value(self, outcome: Any) -> Any:
-        """What a job gave, or its failure raised; then nobody reads what other workers send."""
+        """The result of a job. A failure is raised after closing the pool."""
         if isinstance(outcome, Failure):
             self.close()
         return value_of(outcome)
 
     def close(self, grace: float = 5.0) -> None:
-        """End the workers; after `grace` seconds also those that still have work."""
+        """Stop the workers; after `grace` seconds also those that are still busy."""
         for worker in self._workers:
             worker.close(grace)
         self._workers = []
@@ -162,7 +162,7 @@ class Pool:
 
 
 def value_of(outcome: Any) -> Any:
-    """What a job gave, or its failure raised: for those who cannot go on without it."""
+    """The result of a job; a failure is raised."""
     if not isinstance(outcome, Failure):
         return outcome
     if outcome.trace is None:
@@ -171,7 +171,7 @@ def value_of(outcome: Any) -> Any:
 
 
 def in_order(results: Iterable[tuple[int, Any]]) -> Iterator[Any]:
-    """Results in the order of their indices, each as soon as it and all before it are there."""
+    """Yield results in the order of their indices, each as soon as all before it are done."""
     done: dict[int, Any] = {}
     wanted = 0
     for index, result in results:
@@ -182,7 +182,7 @@ def in_order(results: Iterable[tuple[int, Any]]) -> Iterator[Any]:
 
 
 def run_job(function: Function, memory: dict[str, Any], arguments: tuple) -> tuple[str, Any]:
-    """Call a job: ("ok", its result), or ("failed", the fields of a Failure)."""
+    """Run a job: ("ok", its result), or ("failed", the fields of a `Failure`)."""
     try:
         return "ok", function(memory, *arguments)
     except MerlinError as error:
@@ -212,7 +212,7 @@ def _serve(connection: Connection) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Do not go on with a job that nobody waits for: the next attempt would meet it."""
+    """Exit when the parent process does: an orphaned job could clash with a retry."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

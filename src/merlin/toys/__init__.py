@@ -1,1 +1,1 @@
-"""The paper's illustrative experiments: walks away from a goal, and the way back."""
+"""The paper's illustrative experiments: walks away from a goal, and the way back to it."""

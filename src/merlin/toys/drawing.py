@@ -1,4 +1,4 @@
-"""Pictures of the toys. Every function draws on axes that the caller made, or makes a figure."""
+"""Figures of the toy experiments. Functions draw on given axes, or create a figure."""
 
 from collections.abc import Sequence
 
@@ -20,11 +20,11 @@ ERROR = LinearSegmentedColormap.from_list("error", [BLUE, "#4ab3b8", "#e9bd3f", 
 TIME = LinearSegmentedColormap.from_list("time", ["#1c4f8f", "#5a94d4", "#c9ddf2"])
 FAILED = "#f6d5d2"
 WALKS = 60
-"""As many walks as can be told apart."""
+"""Number of walks shown; more could not be told apart."""
 
 
 def floor(axes: Axes, world: World, title: str) -> None:
-    """The box and its walls."""
+    """Draw the box and its walls."""
     for wall in world.walls:
         size = (wall.right - wall.left, wall.top - wall.bottom)
         axes.add_patch(Rectangle((wall.left, wall.bottom), *size, color=GREY, lw=0, zorder=3))
@@ -35,19 +35,19 @@ def floor(axes: Axes, world: World, title: str) -> None:
 
 
 def cross(axes: Axes, goal: Point, colour: str) -> None:
-    """A goal."""
+    """Mark a goal with a cross."""
     for width, shade in ((5.0, "white"), (2.6, colour)):
         axes.plot(*goal, "x", color=shade, markersize=9, markeredgewidth=width, zorder=5)
 
 
 def walks(axes: Axes, data: Dataset, world: World, goals: Sequence[Point]) -> None:
-    """Forward diffusion: walks that start at goals, paler with every step; dots where they end."""
+    """Forward diffusion: walks that start at goals, fading over time, with dots at their ends."""
     shown = min(WALKS, len(data))
     start = "the goal" if len(goals) == 1 else f"{len(goals)} goals"
     floor(axes, world, f"forward diffusion from {start}\n{shown} of {len(data)} walks")
     paths = np.stack([data.episode(index).observations[::-1] for index in range(shown)])
     steps = np.stack([paths[:, :-1], paths[:, 1:]], axis=2)  # walk, step, end, axis
-    # Early steps last, so that they are not buried under what came later.
+    # Early steps are drawn last, so that later ones do not cover them.
     steps = steps[:, ::-1].swapaxes(0, 1).reshape(-1, 2, 2)
     time = np.repeat(np.linspace(1, 0, paths.shape[1] - 1), shown)
     axes.add_collection(LineCollection(list(steps), colors=TIME(time), linewidths=0.6, zorder=1))
@@ -66,10 +66,10 @@ def arrows(
     asked: Point,
     every: int = 1,
 ) -> Quiver:
-    """Unit actions, coloured by how far they point from the shortest way.
+    """Unit actions, coloured by their angle to the shortest path.
 
-    Shaded cells are those from which the goal is not reached. Red crosses are goals of the data,
-    the green one is what the policy was asked for.
+    The goal is not reached from shaded cells. Red crosses are goals of the data, the green cross is
+    the goal given to the policy.
     """
     floor(axes, world, f"{title}\n{caption(field)}")
     side = 2 * BOUND / GRID
@@ -78,7 +78,7 @@ def arrows(
     failed[tuple(cell[~field.reached].T[::-1])] = to_rgba(FAILED)
     extent = (-BOUND, BOUND, -BOUND, BOUND)
     axes.imshow(failed, extent=extent, origin="lower", interpolation="nearest", zorder=0)
-    # A coarser grid takes every n-th row and column, whatever points the walls leave out.
+    # A coarser grid takes every n-th row and column, independent of the walls.
     shown = (cell % every == every // 2).all(axis=1)
     drawn = axes.quiver(
         *field.points[shown].T,
@@ -108,7 +108,7 @@ def caption(field: Field) -> str:
 
 
 def legend(figure: Figure, drawn: Quiver, axes: np.ndarray, *, red: bool = True) -> None:
-    """What colours mean, once for all panels; `red` if there are red crosses."""
+    """One legend for all panels; `red` if there are red crosses."""
     bar = figure.colorbar(
         drawn, ax=list(axes.flat), shrink=0.6, aspect=28, pad=0.012, ticks=[0, 30, 60, 90]
     )
@@ -126,7 +126,7 @@ def legend(figure: Figure, drawn: Quiver, axes: np.ndarray, *, red: bool = True)
 
 
 def panels(rows: int, columns: int, title: str) -> tuple[Figure, np.ndarray]:
-    """A figure of equal square panels."""
+    """A figure with equal, square panels."""
     figure = Figure(figsize=(3.35 * columns + 0.6, 3.6 * rows + 0.7), layout="constrained")
     figure.suptitle(title, fontsize=12, color=INK)
     return figure, figure.subplots(rows, columns, squeeze=False)

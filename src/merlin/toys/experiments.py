@@ -1,8 +1,8 @@
-"""Merlin beside GCSL in three worlds: an empty one, four rooms, and one with several goals.
+"""Merlin and GCSL in three worlds: an empty one, four rooms, and one with several goals.
 
-Merlin is given walks away from the goal, reversed. GCSL collects its own data as in its paper:
-random walks first, then what its policy does, with noise, asked for the same goals. Both see the
-same number of walks and make the same number of updates of the same size.
+Merlin trains on reversed walks away from the goal. GCSL collects its own data, as in its paper:
+first random walks, then noisy rollouts of its policy towards the same goals. Both see the same
+number of walks, and make the same number of updates with the same batch size.
 """
 
 from dataclasses import dataclass, field
@@ -41,13 +41,13 @@ from merlin.training.train import train
 
 HORIZONS = (1, 5, 10, 20)
 GRID = 40
-"""Points along each side of the grid on which policies are looked at."""
+"""Points along each side of the grid on which policies are evaluated."""
 WALK = 50
-"""States of a walk in the data."""
+"""Number of states of a walk in the data."""
 LIMIT = 100
 """Steps within which a goal must be reached."""
 NOISE = 0.1
-"""Deviation of the noise with which GCSL explores."""
+"""Standard deviation of GCSL's exploration noise."""
 
 HALF = 0.25
 ROOMS = World(
@@ -57,16 +57,16 @@ ROOMS = World(
         for wall in ((-HALF, low, HALF, high), (low, -HALF, high, HALF))
     )
 )
-"""Walls half a step thick along both axes, with a door five wide between any two neighbours."""
+"""Walls half a step thick along both axes, with a door of width five between neighbours."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How much both methods are given; smaller in tests."""
+    """Sizes of data and training for both methods; smaller in tests."""
 
     walks: int = 200
     updates: int = 8000
-    rounds: int = 10  # of GCSL's collection, the first of them random
+    rounds: int = 10  # rounds of GCSL's collection; the first is random
     hidden: tuple[int, ...] = (256, 256)
     learning_rate: float = 5e-4
     batch_size: int = 256
@@ -74,12 +74,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A world, the goals that walks start from, and other goals to ask for."""
+    """A world, the goals that walks start from, and goals that are not in the data."""
 
     world: World
     goals: tuple[tuple[float, float], ...]
     unseen: tuple[tuple[float, float], ...] = ()
-    horizon: int = 1  # that Merlin is told where nothing else is said
+    horizon: int = 1  # default horizon of Merlin
     settings: Settings = field(default_factory=Settings)
 
 
@@ -98,14 +98,14 @@ EXPERIMENTS: dict[str, tuple[Experiment, ...]] = {
 
 
 class Field(NamedTuple):
-    """What a policy does on the grid for one goal; errors are degrees from the shortest way."""
+    """Actions of a policy on the grid for one goal; errors are angles to the shortest path."""
 
     points: Points
     mean: Points  # unit actions
     errors: Float[np.ndarray, " n"]
-    sampled: Points  # drawn from the policy; the same as the mean if it is deterministic
+    sampled: Points  # sampled actions; equal to the mean for a deterministic policy
     sampled_errors: Float[np.ndarray, " n"]
-    away: Flags  # farther from the goal than half a step: there are wrong directions
+    away: Flags  # farther than half a step from the goal, where a direction can be wrong
     reached: Flags
 
     def numbers(self) -> dict[str, float]:
@@ -117,7 +117,7 @@ class Field(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """Merlin's data, its policy, GCSL's, and GCSL's on Merlin's data."""
+    """Merlin's data and the policies of Merlin, GCSL, and GCSL trained on Merlin's data."""
 
     data: Dataset
     merlin: Policy
@@ -127,12 +127,12 @@ class Trained(NamedTuple):
 
 def find(name: str) -> tuple[Experiment, ...]:
     if name not in EXPERIMENTS:
-        raise MerlinError(f"toy: there is no {name!r}; choose from {', '.join(EXPERIMENTS)}.")
+        raise MerlinError(f"toy: {name!r} is unknown; choose from {', '.join(EXPERIMENTS)}.")
     return EXPERIMENTS[name]
 
 
 def run(experiment: Experiment, seed: int) -> Trained:
-    """Make the data and train both methods."""
+    """Generate the data and train both methods."""
     rng = np.random.default_rng(seed)
     settings = experiment.settings
     data = diffuse(experiment.world, _draw_goals(experiment, settings.walks, rng), WALK, rng)
@@ -173,7 +173,7 @@ def _iterate(learner: GCSL, experiment: Experiment, seed: int, rng: np.random.Ge
 def _collect(
     world: World, policy: Policy | None, goals: Points, rng: np.random.Generator
 ) -> Dataset:
-    """Walks from anywhere towards goals; at random as long as there is no policy."""
+    """Walks from random starts towards goals; random actions without a policy."""
 
     def explore(points: Points) -> Points:
         if policy is None:
@@ -188,7 +188,7 @@ def _collect(
 def look(
     policy: Policy, world: World, goal: Point, *, horizon: int | None = None, seed: int = 0
 ) -> Field:
-    """Ask a policy on the whole grid, and let it walk from every point of it."""
+    """Evaluate a policy on the grid, with a rollout from every grid point."""
     ticks = (np.arange(GRID) + 0.5) * (2 * BOUND / GRID) - BOUND
     points = np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 2)
     points = points[world.is_free(points)]
@@ -221,7 +221,7 @@ def _act(
     horizon: int | None = None,
     key: PRNGKeyArray | None = None,
 ) -> Points:
-    """A policy's actions in float64, in which the world computes."""
+    """Actions of a policy in float64, the precision of the world."""
     told = None if horizon is None else np.float32(horizon)
     goals = np.broadcast_to(np.asarray(goals, np.float32), points.shape)
     keys = None if key is None else jax.random.split(key, len(points))

@@ -1,4 +1,4 @@
-"""From the name of a toy to its figures and its numbers."""
+"""Runs a toy experiment and writes its figures and numbers."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,7 @@ from merlin.toys.world import Point
 
 
 class Report:
-    """Looks at policies, draws what it sees and keeps the numbers."""
+    """Collects the figures and numbers of a toy experiment."""
 
     def __init__(self, folder: Path, seed: int):
         self.folder, self.seed = folder, seed
@@ -33,7 +33,7 @@ class Report:
         field = look(policy, experiment.world, goal, horizon=horizon, seed=self.seed)
         about = {"method": method, "horizon": horizon, "goals": len(experiment.goals)}
         row = {**about, "goal": goal.tolist(), **field.numbers()}
-        if row not in self.rows:  # two figures may show the same
+        if row not in self.rows:  # two figures may show the same result
             self.rows.append(row)
         return field
 
@@ -43,7 +43,7 @@ class Report:
 
 
 def make(name: str, folder: Path, seed: int = 0) -> dict[str, Any]:
-    """Run a toy; leaves its figures and toy.json in the folder."""
+    """Run a toy experiment and write its figures and toy.json to the folder."""
     experiments = find(name)
     report = Report(folder, seed)
     trained = [run(experiment, seed) for experiment in experiments]

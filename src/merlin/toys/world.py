@@ -1,7 +1,7 @@
 """The plane of the toys: unit steps in a box, walls, and walks away from goals.
 
-A state is a position in [-10, 10]^2, an action a direction: whatever its length, the step is one
-long. A step that would cross a wall loses the part of it that leads there.
+A state is a position in [-10, 10]^2. An action is a direction: every step has length one, whatever
+the length of the action. A step that would cross a wall loses the component towards it.
 """
 
 from collections.abc import Callable
@@ -22,19 +22,19 @@ Act = Callable[[Points], Points]
 
 BOUND = 10.0
 TOLERANCE = 0.5
-"""A walk has reached its goal once it comes nearer than this: half a step."""
+"""A walk reaches its goal when it comes closer than this, half a step."""
 CORNER_MARGIN = 0.05
-"""How far from the corners of walls the shortest ways turn."""
+"""Distance from the corners of walls at which shortest paths turn."""
 
 
 @dataclass(frozen=True)
 class World:
-    """The box and its walls; all functions take many points at once."""
+    """The box and its walls; all functions are vectorised over points."""
 
     walls: tuple[Rectangle, ...] = ()
 
     def move(self, positions: Points, actions: Points) -> Points:
-        """One step each, of length one unless the edge of the box or a wall cuts it short."""
+        """Take one step from each position, of length one unless the edge or a wall shortens it."""
         steps = unit(actions)
         ends = np.clip(positions + steps, -BOUND, BOUND)
         stopped = ~self.is_clear(positions, ends)
@@ -44,18 +44,18 @@ class World:
         return ends
 
     def is_clear(self, starts: Points, ends: Points) -> Flags:
-        """Whether the straight ways between pairs of points touch no wall."""
+        """Whether the segments between pairs of points touch no wall."""
         clear = np.ones(len(starts), np.bool_)
         for wall in self.walls:
             clear &= ~_meets(starts, ends, wall)
         return clear
 
     def is_free(self, points: Points) -> Flags:
-        """Whether points lie in no wall."""
+        """Whether points are outside all walls."""
         return self.is_clear(points, points)
 
     def directions(self, points: Points, goal: Point) -> Points:
-        """Where the shortest way to the goal leads from each point: the best action there."""
+        """Direction of the shortest path to the goal from each point: the best action."""
         turns = np.concatenate([goal[None], self._corners])
         beyond = self._lengths(turns)
         way = np.full(len(points), np.inf)
@@ -68,7 +68,7 @@ class World:
         return unit(target - points)
 
     def _slide(self, starts: Points, ends: Points) -> Points:
-        """What is left of steps into walls: the longer component that is free, or nothing."""
+        """End points of steps into walls: keep the longer free component, or stay."""
         reached = starts.copy()
         pending = np.ones(len(starts), np.bool_)
         longer = np.abs(ends - starts).argmax(axis=1)
@@ -83,7 +83,7 @@ class World:
 
     @cached_property
     def _corners(self) -> Points:
-        """Where shortest ways can bend: just outside the corners of walls."""
+        """Points at which shortest paths can bend: just outside the corners of walls."""
         found = []
         for wall in self.walls:
             left, bottom, right, top = wall.inflate(CORNER_MARGIN)
@@ -93,7 +93,7 @@ class World:
         return corners[inside & self.is_free(corners)]
 
     def _lengths(self, turns: Points) -> Float[np.ndarray, " n"]:
-        """Shortest ways from all turning points to the first, along lines of sight."""
+        """Lengths of the shortest paths from all turning points to the first."""
         n = len(turns)
         pairs = np.repeat(turns, n, axis=0), np.tile(turns, (n, 1))
         sight = np.linalg.norm(pairs[1] - pairs[0], axis=1)
@@ -106,7 +106,7 @@ class World:
 
 
 def unit(vectors: Points) -> Points:
-    """The same directions with length one; zero stays zero."""
+    """Normalise vectors to length one; zero stays zero."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(length > 0, length, 1.0)
 
@@ -126,11 +126,11 @@ def random_points(world: World, n: int, rng: np.random.Generator) -> Points:
 
 
 def diffuse(world: World, goals: Points, states: int, rng: np.random.Generator) -> Dataset:
-    """Walk away from each goal at random and store the walks reversed: forward diffusion.
+    """Forward diffusion: random walks away from each goal, stored in reverse.
 
-    The last state is the goal, s_T = g, and before it s_t = s_{t+1} - a_t: the action stored with
-    a state is the one that leads from it to the next. Steps that a wall or the edge would cut
-    short are drawn again, because taking them back would not lead where they came from.
+    The last state is the goal, s_T = g, and the states before it are s_t = s_{t+1} - a_t: the
+    action stored with a state leads from it to the next. Steps that a wall or the edge would
+    shorten are drawn again, because reversing them would not lead back to where they came from.
     """
     backwards, actions = [goals], []
     for _ in range(states - 1):
@@ -146,7 +146,7 @@ def diffuse(world: World, goals: Points, states: int, rng: np.random.Generator) 
 def walk(
     world: World, act: Act, starts: Points, states: int
 ) -> tuple[Float[np.ndarray, "n states 2"], Float[np.ndarray, "n actions 2"]]:
-    """The states and unit actions of walks from each start."""
+    """States and unit actions of walks from each start."""
     path, actions = [starts], []
     for _ in range(states - 1):
         action = unit(act(path[-1]))
@@ -156,14 +156,14 @@ def walk(
 
 
 def reached(path: Float[np.ndarray, "n states 2"], goal: Point) -> Flags:
-    """Which walks came to the goal at any time."""
+    """Which walks reach the goal at any time."""
     return (np.linalg.norm(path - goal, axis=2) < TOLERANCE).any(axis=1)
 
 
 def as_dataset(
     path: Float[np.ndarray, "n states 2"], actions: Float[np.ndarray, "n actions 2"], goals: Points
 ) -> Dataset:
-    """Walks as offline data."""
+    """Walks as an offline dataset."""
     return Dataset.from_episodes(
         [
             Episode(observations=p, actions=a, achieved_goals=p, desired_goal=g)
@@ -173,13 +173,13 @@ def as_dataset(
 
 
 def _can_undo(world: World, ahead: Points, action: Points) -> Flags:
-    """Whether a step back is free, so that the step forward leads where it came from."""
+    """Whether the reverse of a step is free, so that the step itself leads back."""
     behind = ahead - action
     return (np.abs(behind) <= BOUND).all(axis=1) & world.is_clear(behind, ahead)
 
 
 def _meets(starts: Points, ends: Points, wall: Rectangle) -> Flags:
-    """Whether segments touch a rectangle: their shares between its pairs of sides overlap."""
+    """Whether segments touch a rectangle, by intersecting parameter intervals per axis."""
     way = ends - starts
     still = way == 0.0
     low, high = np.array([wall.left, wall.bottom]), np.array([wall.right, wall.top])
