@@ -22,7 +22,7 @@ ROWS = Path(__file__).parent / "tuning.jsonl"
 RATIOS = (0.0, 0.2, 0.5, 1.0)
 HORIZONS = (1, 2, 3, 5, 8, 10, 20, 50)
 SEED = 5_000_000
-MOST_UPDATES = 20_000
+MOST_UPDATES = 40_000
 MARGIN = 0.3
 """A pair must beat the paper's by this much in return, or the paper's is kept."""
 
@@ -51,7 +51,7 @@ def best(rows: list[dict[str, Any]], task: Task, variant: str) -> tuple[float, i
 
 def measure(task: Task, variant: str, ratios: list[float]) -> None:
     """Append the scores that are missing."""
-    updates = min(default_updates(task, pixels=False), MOST_UPDATES)
+    updates = min(default_updates(task, variant, pixels=False), MOST_UPDATES)
     episodes, played = default_episodes(task) or task.episodes, default_final_episodes(task)
     known = {(r["task"], r["variant"], r["hindsight_ratio"]) for r in read()}
     path = collect_cached(task, variant, episodes=episodes)

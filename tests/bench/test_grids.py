@@ -37,8 +37,9 @@ def test_the_paper_grid_is_tasks_by_variants_by_methods_by_seeds():
     assert len(cells) == 10 * 2 * len(columns) * 3
     assert {c.task for c in cells} == set(TASKS)
     assert {c.seed for c in cells} == {0, 1, 2}
-    assert {c.updates for c in cells if c.task in EASY} == {5_000, 15_000}
-    assert {c.task for c in cells if c.updates == 15_000} == {"SawyerDoor"}
+    assert {c.updates for c in cells if c.task in EASY} == {5_000, 15_000, 40_000}
+    assert {(c.task, c.variant) for c in cells if c.updates == 15_000} == {("SawyerDoor", "expert")}
+    assert {(c.task, c.variant) for c in cells if c.updates == 40_000} == {("SawyerDoor", "random")}
     assert {c.updates for c in cells if c.task not in EASY} == {50_000}
     assert {c.data_episodes for c in cells} == {2_000, 10_000}
     assert {c.final_episodes for c in cells if c.task.startswith("Point")} == {1_000}

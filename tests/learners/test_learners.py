@@ -20,6 +20,7 @@ from merlin.errors import MerlinError
 from merlin.evaluation.evaluate import with_temperature
 from merlin.learners import LEARNERS, Learner, Merlin
 from merlin.learners.registry import configure
+from merlin.nets.layers import running_average
 from merlin.policies.base import Policy
 from merlin.training.loop import make_chunk
 
@@ -266,12 +267,12 @@ def test_presets_stand_between_tuned_values_and_settings(monkeypatch):
     assert made == Merlin(hindsight_ratio=0.2, horizon=3, hidden=(8,), batch_size=7)
     assert configure("merlin", {"horizon": "9"}, tuned, preset="tiny").learner.horizon == 9
     with pytest.raises(MerlinError, match="preset: merlin has no preset 'tinny'; did you mean"):
-        configure("merlin", preset="tinny")
+        configure("gcsl", preset="tinny")
 
 
 def test_a_method_without_presets_says_so():
-    with pytest.raises(MerlinError, match="merlin has none"):
-        configure("merlin", preset="small")
+    with pytest.raises(MerlinError, match="gcsl has none"):
+        configure("gcsl", preset="small")
 
 
 @pytest.mark.parametrize(
@@ -291,3 +292,37 @@ def test_a_method_without_presets_says_so():
 def test_impossible_settings_are_refused(settings, fragment):
     with pytest.raises(MerlinError, match=fragment):
         Merlin(**settings)
+
+
+class TestAveragedParameters:
+    def test_the_decay_rises_to_its_limit(self):
+        moved = lambda step: running_average(  # noqa: E731
+            jnp.float32(1.0), jnp.float32(0.0), jnp.int32(step), decay=0.9
+        )
+        assert moved(1) == pytest.approx(2 / 11)
+        assert moved(10) == pytest.approx(11 / 20)
+        assert moved(1000) == pytest.approx(0.9)
+
+    def test_merlin_acts_with_the_average_of_what_it_learns(self):
+        data, key = random_walks(False), jax.random.key(0)
+        averaging, plain = (dataclasses.replace(small("merlin"), average=a) for a in (0.9, 0.0))
+        spec = make_spec(data, plain.sampling, TOLERANCE)
+        states = {learner: learner.init(key, spec) for learner in (averaging, plain)}
+        expected = states[plain].policy.net
+        for step in range(3):
+            batch = tiny_batch([[0.1 * step, -0.5], [0.3, 0.2 * step]])
+            states = {one: one.update(state, batch, key)[0] for one, state in states.items()}
+            expected = running_average(
+                expected, states[plain].policy.net, jnp.int32(step + 1), decay=0.9
+            )
+        assert same(states[averaging].policy.net, states[plain].policy.net)
+        assert same(plain.policy(states[plain]).net, states[plain].policy.net)
+        acting = averaging.policy(states[averaging]).net
+        for one, other in zip(jax.tree.leaves(acting), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+        assert not same(acting, states[plain].policy.net)
+
+    def test_the_paper_does_not_average(self):
+        assert configure("merlin", preset="paper").learner.average == 0.0
+        with pytest.raises(MerlinError, match="average"):
+            Merlin(average=1.0)

@@ -17,8 +17,8 @@ class Choice:
     """Number of seeds; by default 3 on the easier tasks, 2 on the harder ones, 1 for diffusion
     methods and ablations."""
     updates: int | None = None
-    """Number of gradient steps; by default 5000 on the easier tasks, 15000 on SawyerDoor, 50000 on
-    the harder tasks, 100000 on OGBench."""
+    """Number of gradient steps; by default 5000 on the easier tasks (SawyerDoor 15000 on expert
+    and 40000 on random data), 50000 on the harder tasks, 100000 on OGBench."""
     preset: str | None = None
     """Named set of hyperparameters, for methods that have it. The diffusion methods use small by
     default; pass default for the sizes of their releases."""

@@ -242,7 +242,7 @@ _ALL = (
         goal_slice=(3, 4),
         tolerance=0.06,
         success_tolerance=0.02,
-        tuned={"expert": Tuned(0.2, 5), "random": Tuned(1.0, 5, own=(1.0, 3))},
+        tuned={"expert": Tuned(0.2, 5), "random": Tuned(1.0, 5, own=(1.0, 2))},
         image_size=84,
         size_arguments=("width", "height"),
         entry_point="merlin.envs.sawyer:SawyerDoorEnv",

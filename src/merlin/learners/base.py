@@ -26,6 +26,8 @@ class Learner(abc.ABC):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Values of fields by the name of a preset."""
+    absent: ClassVar[Mapping[str, Any]] = {}
+    """Values of fields that run folders of earlier versions do not record."""
     by_dataset: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Published values of fields that are `tuned`, by a word in the name of an OGBench dataset."""
 
@@ -129,10 +131,11 @@ def check_discount(discount: float) -> None:
 
 
 class Cloning(eqx.Module):
-    """The state of methods that only clone: the policy and its optimiser."""
+    """The state of behaviour cloning methods: the policy, its optimiser and averaged parameters."""
 
     policy: Any
     optimiser: optax.OptState
+    average: Any = None  # of the policy's network; None if the method does not average
 
 
 def within(spec: Spec, max_horizon: int | None) -> Spec:

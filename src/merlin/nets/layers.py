@@ -250,6 +250,15 @@ def polyak(slow: Tree, fast: Tree, keep: ArrayLike) -> Tree:
     return optax.incremental_update(fast, slow, 1.0 - keep)
 
 
+def running_average(average: Tree, new: Tree, step: Int[Array, ""], *, decay: float) -> Tree:
+    """An exponential moving average whose decay rises with the number of updates.
+
+    A constant decay would keep much of the random initial parameters in short runs.
+    """
+    count = step.astype(jnp.float32)
+    return polyak(average, new, jnp.minimum(decay, (1.0 + count) / (10.0 + count)))
+
+
 def late_average(
     average: Tree, new: Tree, step: Int[Array, ""], *, decay: float, every: int, start: int
 ) -> Tree:

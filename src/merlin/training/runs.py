@@ -120,7 +120,8 @@ def restore_learner(name: str, settings: dict[str, Any], where: Path) -> Learner
     except MerlinError:
         message = f"{where}: method {name!r} is not known to this version of merlin."
         raise MerlinError(message) from None
-    return _restore(learner, LEARNERS[learner], settings, where)
+    kind = LEARNERS[learner]
+    return _restore(learner, kind, {**kind.absent, **settings}, where)
 
 
 def restore_augmentation(about: dict[str, Any] | None, where: Path) -> Augmentation | None:
