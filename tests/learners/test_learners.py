@@ -267,7 +267,7 @@ def test_presets_stand_between_tuned_values_and_settings(monkeypatch):
     assert made == Merlin(hindsight_ratio=0.2, horizon=3, hidden=(8,), batch_size=7)
     assert configure("merlin", {"horizon": "9"}, tuned, preset="tiny").learner.horizon == 9
     with pytest.raises(MerlinError, match="preset: merlin has no preset 'tinny'; did you mean"):
-        configure("gcsl", preset="tinny")
+        configure("merlin", preset="tinny")
 
 
 def test_a_method_without_presets_says_so():
