@@ -273,7 +273,7 @@ def test_published_settings():
 @pytest.mark.parametrize(
     ("method", "settings", "fragment"),
     [
-        (GCBC, {"actor_random": 1.5}, "actor_random: 1.5 is not a share"),
+        (GCBC, {"actor_random": 1.5}, "actor_random: 1.5 is not a fraction"),
         (GCIVL, {"value_current": 0.8}, r"value_current, value_random: 0.8 and 0.3"),
         (GCIVL, {"expectile": -0.1}, "expectile"),
         (GCIVL, {"tau": 2.0}, "tau: 2.0"),

@@ -180,7 +180,7 @@ def test_data_from_memory_is_checked(point_data):
 
 def test_a_missing_tolerance_is_said_before_there_is_a_run(point_data, tmp_path):
     learner = configure("g-dql", preset="small").learner
-    with pytest.raises(MerlinError, match="tolerance: it is not known"):
+    with pytest.raises(MerlinError, match="tolerance: the data does not say"):
         merlin.train(learner, replace(point_data, task=None), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
