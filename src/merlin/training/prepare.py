@@ -1,6 +1,6 @@
-"""What each seed is trained on: recorded data, or its latents, and the trajectories made of it.
+"""Prepare the data of each seed: latents in place of images, and synthetic trajectories.
 
-Both are made when they are first needed, and kept in the run folder for when it is resumed.
+Both are made on first use and stored in the run folder, so that a resumed run can reuse them.
 """
 
 import dataclasses
@@ -23,24 +23,24 @@ from merlin.training.runs import load_encoder, save_encoder, settings_of
 from merlin.types import Spec, Trajectories
 
 Sources = Any
-"""Recorded trajectories, or a pair: recorded and made ones."""
+"""Recorded trajectories, or a pair of recorded and synthetic ones."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a seed is trained on, and reports on how it was made."""
+    """The training data of a seed, with reports on how it was made."""
 
     sources: Sources
     spec: Spec
-    images: Images | None  # that stand behind the numbers of rows in the sources
-    encoder: Encoder | None  # that made latents of images
+    images: Images | None  # indexed by the row numbers in the sources
+    encoder: Encoder | None  # that converted images to latents
     report: dict[str, Any]
 
 
 def prepare(
     plan: Plan, recorded: Trajectories, seed: int, folder: Path | None, quiet: bool
 ) -> Prepared:
-    """Latents in place of images, then made trajectories, each if it is wanted."""
+    """Convert images to latents and make synthetic trajectories, as planned."""
     data, sources, encoder = plan.data, recorded, None
     own = None if folder is None else folder / f"seed-{seed}"
     report: dict[str, Any] = {}
@@ -62,11 +62,11 @@ def prepare(
 
 
 def _encoded(plan: Plan, seed: int, own: Path | None, quiet: bool) -> Encoded:
-    """The latents for a seed: made now, or those that its folder has already."""
+    """The latents for a seed: newly made, or loaded from its folder."""
     assert plan.latents is not None
     path = None if own is None else own / "encoded"
     if path is not None and path.exists():
-        known = with_told_goals(native.load(path))  # older folders do not say so
+        known = with_told_goals(native.load(path))  # older folders do not store phi
         encoder = load_encoder(path.with_name("encoder.safetensors"))
         return Encoded(known, encoder, _report(known, path))
     made = plan.latents(plan.data, seed=seed, quiet=quiet)
@@ -80,7 +80,7 @@ def _encoded(plan: Plan, seed: int, own: Path | None, quiet: bool) -> Encoded:
 
 
 def _augmented(plan: Plan, data: Dataset, seed: int, own: Path | None, quiet: bool) -> Augmented:
-    """The trajectories made for a seed: made now, or those that its folder has already."""
+    """The synthetic trajectories for a seed: newly made, or loaded from its folder."""
     assert plan.augment is not None
     path = None if own is None else own / "augmented"
     if path is not None and path.exists():
@@ -107,5 +107,5 @@ def _with_provenance(dataset: Dataset, about: dict[str, Any], what: str) -> Data
 
 
 def _report(dataset: Dataset, path: Path) -> dict[str, Any]:
-    """What was said of a dataset when it was made."""
+    """The report stored with a dataset when it was made."""
     return read_as(dict[str, Any], dataset.provenance.get("report"), path)
