@@ -270,7 +270,7 @@ def read_metrics(path: Path) -> list[tuple[dict[str, Any], bytes]]:
         try:
             row = read_as(dict[str, Any], parse_json(line), where)
         except ValueError:
-            raise MerlinError(f"{where}: is not JSON; delete the line.") from None
+            raise MerlinError(f"{where}: is no JSON; delete the line.") from None
         read_as(int, row.get("step"), where)
         found.append((row, line))
     return found
