@@ -20,16 +20,16 @@ META = "meta.json"
 REQUIRED = ("observations", "actions", "achieved_goals", "starts")
 OPTIONAL = ("desired_goals",)
 SAME = "goals_are_observations"
-"""Key of meta.json: whether states are their own goals, so that these are not stored again."""
+"""Key in meta.json: whether states are their own goals, which are then not stored again."""
 _GARBLED = (
     *(ValueError, OSError, EOFError, SyntaxError, TypeError, ArithmeticError, LookupError),
     *(RecursionError, MemoryError, struct.error, tokenize.TokenError),
 )
-"""What NumPy raises at headers that are none."""
+"""Exceptions that NumPy raises for invalid headers."""
 
 
 def save(data: Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a dataset as a folder, atomically: it is there whole or not at all."""
+    """Write a dataset as a folder, atomically."""
     target = Path(path)
     with new_folder(target, overwrite) as folder:
         files: dict[str, Any] = {}
@@ -59,7 +59,7 @@ def save(data: Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
 
 
 def _write(file: Path, array: Any) -> None:
-    """As np.save does, but piece by piece."""
+    """Like np.save, but in chunks."""
     header = {"descr": array.dtype.str, "fortran_order": False, "shape": tuple(array.shape)}
     with file.open("wb") as out:
         np.lib.format.write_array_header_1_0(out, header)
@@ -94,7 +94,7 @@ def load(path: str | Path) -> Dataset:
 
 
 def _required(meta: dict[str, Any]) -> list[str]:
-    """The files that there must be."""
+    """The names of the required files."""
     return [name for name in REQUIRED if name != "achieved_goals" or meta.get(SAME) is not True]
 
 
@@ -146,7 +146,7 @@ def _open(folder: Path, name: str, files: dict[str, Any]) -> np.ndarray:
         raise MerlinError(f"{path}: its checksum is wrong; copy the dataset again.")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a garbled header may warn before it fails
+            warnings.simplefilter("ignore")  # a corrupt header may warn before it fails
             return np.load(path, mmap_mode="r", allow_pickle=False)
     except _GARBLED as error:
         raise MerlinError(f"{path}: is not a readable .npy array ({reason(error)}).") from None

@@ -1,4 +1,4 @@
-"""One table of all steps, as CSV or parquet, with a column that tells the episode."""
+"""A single table of all steps, as CSV or parquet, with a column that identifies the episode."""
 
 import csv
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ MOST_LINE = 1 << 20
 
 
 def read(name: str, fields: Fields) -> Dataset:
-    """Read a table: its columns are looked for by the usual names, unless named."""
+    """Read a table; unless given, its columns are found by their usual names."""
     path = Path(name)
     opened = _parquet if path.suffix == ".parquet" else _csv
     return to_dataset(opened(path, fields), fields)

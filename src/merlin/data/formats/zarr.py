@@ -1,7 +1,7 @@
-"""Zarr v2 replay buffers as diffusion policy writes them: data/NAME, and meta/episode_ends.
+"""Zarr v2 replay buffers in the layout of Diffusion Policy: data/NAME and meta/episode_ends.
 
-Read by ourselves: of what Zarr can store, plain numbers in chunks that are compressed by Blosc,
-zlib, gzip, or not at all. Filters are refused, since one of them is pickle.
+The reader is our own. It supports plain numbers in chunks that are uncompressed or compressed with
+Blosc, zlib or gzip. Filters are rejected, since one of them is pickle.
 """
 
 import json
@@ -28,12 +28,12 @@ _NAME = re.compile(r"[^.].*")
 
 
 def recognises(folder: Path) -> bool:
-    """Whether a Zarr group stands at a path."""
+    """Whether there is a Zarr group at a path."""
     return any((folder / name).is_file() for name in (".zgroup", "zarr.json"))
 
 
 def read(name: str, fields: Fields) -> Dataset:
-    """Read a replay buffer: its state is data/state and its action data/action, unless named."""
+    """Read a replay buffer. State and action default to data/state and data/action."""
     folder = Path(name)
     if (folder / "zarr.json").exists():
         raise MerlinError(f"{folder}: is Zarr v3; write it with zarr_format=2.")
@@ -65,12 +65,12 @@ def read(name: str, fields: Fields) -> Dataset:
 
 
 def _headers(folder: Path) -> Iterator[Path]:
-    """Descriptions of the arrays in a group, in the order of their names."""
+    """The descriptions of the arrays in a group, ordered by name."""
     return (file for file in sorted(folder.glob("*/.zarray")) if _NAME.match(file.parent.name))
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """Numbers and words among the attributes of the whole."""
+    """The numbers and strings among the attributes of the root group."""
     file = folder / ".zattrs"
     if not file.is_file():
         return {}
@@ -86,7 +86,7 @@ def _about(folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Array:
-    """An array on disk whose description was checked."""
+    """An array on disk whose description has been checked."""
 
     folder: Path
     shape: tuple[int, ...]
@@ -122,7 +122,7 @@ class _Array:
         return cls(folder, shape, chunks, np.dtype(kind), order, name, separator)
 
     def read(self) -> np.ndarray:
-        """All numbers; every chunk must be there, and hold what the description says."""
+        """Read the whole array; every chunk must exist and match the description."""
         grid = [-(-size // chunk) for size, chunk in zip(self.shape, self.chunks, strict=True)]
         chunk_bytes = math.prod(self.chunks) * self.dtype.itemsize
         count = math.prod(grid)
@@ -150,7 +150,7 @@ class _Array:
         return self.folder / self.separator.join(map(str, index))
 
     def _decode(self, content: bytes, size: int) -> Any:
-        """The bytes of a chunk, `size` of them or an error."""
+        """Decompress a chunk to exactly `size` bytes."""
         if self.compressor == "blosc":
             blosc = require("numcodecs.blosc", "Zarr")
             header = np.frombuffer(content[4:16].ljust(12, b"\0"), "<u4")
@@ -158,7 +158,7 @@ class _Array:
                 raise ValueError(f"its header tells {header[0]} bytes, not {size}")
             return blosc.decompress(content)
         if self.compressor is not None:
-            opened = zlib.decompressobj(wbits=47)  # zlib or gzip, by what stands there
+            opened = zlib.decompressobj(wbits=47)  # detects zlib or gzip
             content = opened.decompress(content, size + 1)
         if len(content) != size:
             raise ValueError(f"it holds {len(content)} bytes, not {size}")
