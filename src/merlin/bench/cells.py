@@ -1,4 +1,4 @@
-"""Running one cell: from what was asked for to its row of results."""
+"""Run one cell of a grid and make its row of results."""
 
 import datetime
 import time
@@ -39,9 +39,9 @@ TIMED_SECONDS = 2.0
 def run_cell(
     memory: dict[str, Any], cell: Cell, folder: Path, data: str | Path | Dataset
 ) -> Row | None:
-    """Train and score a cell, or go on where it was killed. A job for any engine.
+    """Train and score a cell, or continue where it was killed. Runs on any engine.
 
-    None while another bench runs the cell, which then also writes its row.
+    Returns None if another benchmark process is running the cell; that process writes its row.
     """
     with cell_lock(folder) as mine:
         if not mine:
@@ -87,12 +87,12 @@ def _run(cell: Cell, folder: Path, data: str | Path | Dataset) -> Row:
 
 
 def failed_row(cell: Cell, failure: Failure) -> Row:
-    """The row of a cell that came to nothing."""
+    """The row of a failed cell."""
     return make_row(cell, status="failed", error=failure.message, trace=failure.trace)
 
 
 def make_row(cell: Cell, **found: Any) -> Row:
-    """The row of a cell that ends now, with what was found; done unless it says otherwise."""
+    """The row of a cell that has just ended; its status is done unless given otherwise."""
     return Row(
         cell=cell.name,
         task=cell.task,
@@ -159,7 +159,7 @@ def _score(
 
 
 def _sweep(cell: Cell, policy: Policy) -> dict[str, Any] | None:
-    """The same policy at other horizons: what the ablation asks for needs no training."""
+    """Score the same policy at other horizons, which needs no further training."""
     if not cell.horizons:
         return None
     task = find(cell.task).from_pixels() if cell.pixels else find(cell.task)
@@ -176,7 +176,7 @@ def _sweep(cell: Cell, policy: Policy) -> dict[str, Any] | None:
 
 
 def _scores(found: Evaluation) -> dict[str, float]:
-    """Means over episodes and their deviations, from which a reader has the standard errors."""
+    """Means over episodes and their standard deviations, for computing standard errors."""
     return _rounded(
         {
             "return": float(found.returns.mean()),
@@ -191,9 +191,9 @@ def _rounded(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _time(cell: Cell, method: Method, data: Dataset, folder: Path) -> dict[str, Any]:
-    """Time per update and per action, compilation apart, each the fastest of several rounds.
+    """Time per update and per action without compilation, each the fastest of several rounds.
 
-    The fastest, because whatever else a machine does can only make a round slower.
+    The fastest round is the least disturbed by other load on the machine.
     """
     learner = method.learner  # an augmentation costs nothing per update
     spec = make_spec(data, learner.sampling, find(cell.task).tolerance)
@@ -207,7 +207,7 @@ def _time(cell: Cell, method: Method, data: Dataset, folder: Path) -> dict[str, 
 
 
 def updating(learner: Learner, data: Dataset, spec: Spec) -> Callable[[int], None]:
-    """A function that makes so many updates from a fresh state, and waits for the last."""
+    """A function that makes a number of updates from a fresh state and waits for the last."""
     trajectories = data.on_device()
     chunk = compiled_chunk(learner, together=False)
     key = jax.random.key(0)
@@ -220,7 +220,7 @@ def updating(learner: Learner, data: Dataset, spec: Spec) -> Callable[[int], Non
 
 
 def acting(learner: Learner, data: Dataset, spec: Spec, batch: int) -> Callable[[], Any]:
-    """A function that acts with a fresh policy for so many states at once."""
+    """A function that acts with a fresh policy on a batch of states."""
     policy = learner.policy(jax.jit(lambda k: learner.init(k, spec))(jax.random.key(0)))
     states = np.resize(data.observations[:batch], (batch, *spec.observation_shape))
     goals = np.resize(data.achieved_goals[:batch], (batch, spec.goal_dim))
