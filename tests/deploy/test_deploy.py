@@ -159,7 +159,7 @@ def test_every_method_runs_or_says_that_it_does_not(name, tmp_path, rng):
         return check_judged(path, policy, rng)
     if isinstance(policy, MapPolicy):
         return check_map(path, policy, rng)
-    words = f"a policy of {name} is more than one feed-forward network.*merlin.load_run"
+    words = f"a policy of {name} is not a single feed-forward network.*merlin.load_run"
     with pytest.raises(merlin.MerlinError, match=words):
         merlin.runtime.load(path)
 
@@ -336,7 +336,7 @@ def test_files_that_the_runtime_cannot_run(tmp_path, rng):
         with pytest.raises(merlin.MerlinError, match=words):
             merlin.runtime.load(path)
 
-    refused(arrays | {"critic": np.zeros(1)}, about, "more than one feed-forward network")
+    refused(arrays | {"critic": np.zeros(1)}, about, "not a single feed-forward network")
     refused(arrays | {"action_scale": np.ones(3, np.float32)}, about, "do not fit together")
     refused(arrays, {"merlin": "{}"}, "lacks 'algo'")
     refused(arrays, None, "was not written by merlin")

@@ -240,7 +240,7 @@ def test_metrics_are_cut_back_to_the_checkpoint(run_folder, point_data, tmp_path
 
 def test_fewer_updates_than_there_are_is_refused(point_data, tmp_path):
     train(point_data, tmp_path / "run", updates=40)
-    with pytest.raises(MerlinError, match="has 40 updates already"):
+    with pytest.raises(MerlinError, match="has already done 40 updates"):
         resume(tmp_path / "run", updates=20)
 
 

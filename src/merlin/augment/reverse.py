@@ -116,7 +116,7 @@ class Rollouts(Augmentation):
         for name in ("kl_weight", "latent_scale", "state_noise", "margin"):
             value = vars(self)[name]
             if not (math.isfinite(value) and value >= 0):
-                raise MerlinError(f"{name}: {value} is not a number from 0 up.")
+                raise MerlinError(f"{name}: {value} is not a non-negative number.")
         if not 0 <= self.held_out < 1:
             raise MerlinError(f"held_out: {self.held_out} is not a fraction below 1.")
 

@@ -32,7 +32,7 @@ def phi_indices(phi: Phi) -> tuple[int, ...]:
     else:
         found = phi
     if not found or min(found) < 0 or max(found) >= MOST_DIMENSIONS:
-        raise MerlinError(f"phi {phi}: is not a part of a state; write 0:2, or 0,1,5.")
+        raise MerlinError(f"phi {phi}: does not name columns of a state; write 0:2, or 0,1,5.")
     return tuple(int(index) for index in found)
 
 
@@ -53,8 +53,8 @@ def achieved_goals(
         return float32(recorded)
     if observations.ndim != 2:
         raise MerlinError(
-            f"{where}: observations of shape {observations.shape} are no vectors, so no goals can "
-            "be taken from them; store the achieved goals beside them."
+            f"{where}: observations of shape {observations.shape} are not vectors, so goals cannot "
+            "be taken from them; store the achieved goals as well."
         )
     if phi is None:
         return observations

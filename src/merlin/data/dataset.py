@@ -333,7 +333,7 @@ def _check_shapes(data: Dataset, where: _Place) -> None:
                 where,
                 name,
                 f"has {len(array)} rows, not the {rows} that {episodes} episodes "
-                f"of {states} states need; write the dataset anew.",
+                f"of {states} states need; write the dataset again.",
             )
     if data.desired_goals is not None and (wide := data.desired_goals.shape[1]) != data.goal_dim:
         problem = f"goals have {wide} dimensions, achieved ones {data.goal_dim}."
@@ -343,7 +343,7 @@ def _check_shapes(data: Dataset, where: _Place) -> None:
 def _check_bounds(data: Dataset, where: _Place) -> None:
     if data.starts[0] != 0 or data.starts[-1] != len(data.observations):
         span = f"{data.starts[0]} .. {data.starts[-1]}"
-        _fail(where, "starts", f"spans {span}, not 0 .. {len(data.observations)}; write it anew.")
+        _fail(where, "starts", f"spans {span}, not 0 .. {len(data.observations)}; write it again.")
     short = np.flatnonzero(data.lengths < 2)
     if len(short):
         e = short[0]

@@ -146,11 +146,11 @@ class Goals:
         shares = (self.future, self.desired, self.random, self.current)
         if not (min(shares) >= 0.0 and math.isclose(sum(shares), 1.0, abs_tol=1e-6)):
             raise MerlinError(
-                "future, desired, random, current: are shares from 0 up that add up to 1, "
+                "future, desired, random, current: must be non-negative and sum to 1, "
                 f"not {shares}."
             )
         if self.subgoal < 0:
-            raise MerlinError(f"subgoal: {self.subgoal} is not a number of steps from 0 up.")
+            raise MerlinError(f"subgoal: {self.subgoal} is not a non-negative number of steps.")
 
     def draw(
         self,
@@ -229,7 +229,7 @@ class Sampling:
         if not self.goals:
             raise MerlinError("goals: there are none; name at least one distribution.")
         if self.ahead < 0 or self.behind < 0:
-            raise MerlinError("ahead, behind: a segment has 0 steps (none) or more.")
+            raise MerlinError("ahead, behind: the length of a segment must not be negative.")
 
     @property
     def desired(self) -> float:
@@ -344,7 +344,7 @@ def hindsight(
     if not 0.0 <= ratio <= 1.0:
         raise MerlinError(
             f"hindsight_ratio: {ratio} is not between 0 and 1; "
-            "it is the share of goals taken from the future of the same episode."
+            "it is the fraction of goals taken from the future of the same episode."
         )
     goals = {"policy": Goals(future=ratio, desired=1.0 - ratio, offsets=Uniform(limit))}
     return Sampling(goals, steps, ahead=ahead, behind=behind)

@@ -18,13 +18,13 @@ SPLIT_SEED = 0x5EED
 def hold_out(data: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
     """Split off a fraction of the episodes, at least one, that is not trained on."""
     if not 0 <= share < 1:
-        raise MerlinError(f"held_out: {share:g} is not a share of the episodes from 0 to below 1.")
+        raise MerlinError(f"held_out: {share:g} is not a fraction of at least 0 and below 1.")
     if share == 0:
         return data, None
     count = max(1, round(share * len(data)))
     if count >= len(data):
         raise MerlinError(
-            f"held_out: {share:g} of {len(data)} episode(s) leaves none to train on; hold out 0."
+            f"held_out: {share:g} of {len(data)} episode(s) leaves none to train on; set it to 0."
         )
     order = np.random.default_rng(SPLIT_SEED).permutation(len(data))
     return take(data, np.sort(order[count:])), take(data, np.sort(order[:count]))

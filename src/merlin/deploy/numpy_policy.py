@@ -28,7 +28,7 @@ def load(path: str | Path, *, seed: int | None = None, checkpoint: str = "final"
     if path.is_dir():
         path = policy_file(path, seed, checkpoint)
     elif seed is not None or checkpoint != "final":
-        raise MerlinError(f"{path}: is no run folder, in which a seed or checkpoint can be chosen.")
+        raise MerlinError(f"{path}: is not a run folder; leave out seed and checkpoint.")
     weights = read(path)
     if weights.places is not None:
         return MapPolicy(weights, weights.places)

@@ -189,7 +189,7 @@ def read(path: Path) -> Weights:
     arrays, about = read_policy(path)
     settings: Settings = read_as(Settings, about["settings"], path)
     constants = _constants(about, path)
-    misfit = MerlinError(f"{path}: the sizes of its arrays do not fit together; train anew.")
+    misfit = MerlinError(f"{path}: the sizes of its arrays do not fit together; train again.")
     try:
         weights = _weights(arrays, about, settings, constants)
         fits = weights is None or weights.fits()
@@ -197,8 +197,8 @@ def read(path: Path) -> Weights:
         raise misfit from None
     if weights is None:
         raise MerlinError(
-            f"{path}: a policy of {about['algo']} is more than one feed-forward network, and only "
-            "such run without JAX; act with it through merlin.load_run."
+            f"{path}: a policy of {about['algo']} is not a single feed-forward network, and only "
+            "those run without JAX; use merlin.load_run instead."
         )
     if not fits:
         raise misfit
@@ -215,7 +215,7 @@ def _constants(about: dict[str, Any], path: Path) -> Constants:
         raise MerlinError(f"{path}: was written by another version of merlin ({told}).")
     steps = (*constants.strides, constants.padding + 1, constants.max_bins)
     if not all(1 <= step <= MOST_STEP for step in steps):
-        raise MerlinError(f"{path}: its constants are not those of a policy; train anew.")
+        raise MerlinError(f"{path}: its constants are invalid; train again.")
     return constants
 
 

@@ -151,7 +151,7 @@ def _waves(
 def with_temperature(policy: Policy, temperature: float) -> Any:
     """A copy of the policy that samples actions with this many times its standard deviation."""
     if not (np.isfinite(temperature) and temperature >= 0):
-        raise MerlinError(f"temperature: {temperature} is not a number from 0 up.")
+        raise MerlinError(f"temperature: {temperature} is not a non-negative number.")
     return policy.with_temperature(float(temperature))
 
 

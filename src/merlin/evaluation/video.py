@@ -91,8 +91,8 @@ def check_drawing(task: Task) -> None:
     except Exception as error:  # third-party environments may raise anything
         why = f"{type(error).__name__}: {error}".strip(": ")
         raise MerlinError(
-            f"task {task.name}: cannot be drawn ({why}), so there is no --video of it; its "
-            "environment must take render_mode='rgb_array' and give pictures."
+            f"task {task.name}: cannot be rendered ({why}), so it has no --video; its "
+            "environment must support render_mode='rgb_array'."
         ) from None
     _picture(task, frame, 8)
 
@@ -164,7 +164,7 @@ def write_video(path: Path, frames: Iterator[Frame]) -> None:
 
 def _picture(task: Task, frame: Any, size: int) -> Image.Image:
     if frame is None:
-        raise MerlinError(f"task {task.name}: cannot be drawn (its render gives no picture).")
+        raise MerlinError(f"task {task.name}: cannot be rendered (its render returns no picture).")
     return Image.fromarray(np.asarray(frame, np.uint8)).resize((size, size), Image.Resampling.BOX)
 
 

@@ -105,12 +105,12 @@ def check_positive(learner: Learner, *names: str) -> None:
 
 def check_not_negative(learner: Learner, *names: str) -> None:
     """Raise an error unless the fields are non-negative, finite numbers."""
-    _refuse(learner, names, lambda value: 0 <= value < math.inf, "is not a number from 0 up")
+    _refuse(learner, names, lambda value: 0 <= value < math.inf, "is not a non-negative number")
 
 
 def check_below_one(learner: Learner, *names: str) -> None:
     """Raise an error unless the fields are in [0, 1)."""
-    _refuse(learner, names, lambda value: 0 <= value < 1, "is not from 0 to below 1")
+    _refuse(learner, names, lambda value: 0 <= value < 1, "is not at least 0 and below 1")
 
 
 def _refuse(

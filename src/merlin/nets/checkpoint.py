@@ -39,13 +39,13 @@ def fit_tree(arrays: Mapping[str, np.ndarray], like: Tree, path: Path) -> Tree:
             if name.endswith(end):
                 arrays[name] = np.full(*expected[name][:1], value, expected[name][1])
     if odd := sorted(arrays.keys() ^ expected.keys()):
-        raise MerlinError(f"{path}: {odd[0]} does not fit the run's settings; train anew.")
+        raise MerlinError(f"{path}: {odd[0]} does not match the run's settings; train again.")
     for name, (shape, dtype) in expected.items():
         found = arrays[name]
         if found.shape != shape or found.dtype != dtype:
             raise MerlinError(
                 f"{path}: {name} is {found.dtype}{list(found.shape)}, "
-                f"not {dtype}{list(shape)}; it belongs to another run, train anew."
+                f"not {dtype}{list(shape)}; it belongs to another run, train again."
             )
     leaves = [jnp.asarray(arrays[name]) for name in expected]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)

@@ -121,7 +121,7 @@ class Checkpoints:
         state, content = load_tree(path, like)
         about: About = read_as(About, content, path)
         if len(about.known) != len(self.seeds):
-            raise MerlinError(f"{path}: is of {len(about.known)} seeds; train anew.")
+            raise MerlinError(f"{path}: holds {len(about.known)} other seeds; train again.")
         sums: dict[str, Any] | None = None
         if about.sums is not None:
             sums = {name: jnp.asarray(v, jnp.float32) for name, v in about.sums.items()}

@@ -35,7 +35,7 @@ class Schedule:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if value < 1:
-                raise MerlinError(f"{name}: {value} is not 1 or more.")
+                raise MerlinError(f"{name}: {value} is below 1; give at least 1.")
         for name in ("eval_episodes", "final_episodes"):
             check_episodes(name, vars(self)[name])
 
@@ -91,11 +91,11 @@ class RunConfig:
             raise MerlinError(f"{where}: was written by another version of merlin.")
         schedule = {field.name for field in fields(Schedule)}
         if missing := sorted(schedule - content.keys()):
-            raise MerlinError(f"{where}: lacks {missing[0]!r}; train anew.")
+            raise MerlinError(f"{where}: lacks {missing[0]!r}; train again.")
         own = {key: value for key, value in content.items() if key not in schedule}
         config: Self = read_as(cls, {**own, "schedule": content}, where)
         if not config.seeds or min(config.seeds) < 0 or len(config.dimensions) < 3:
-            raise MerlinError(f"{where}: names no seeds or no dimensions; train anew.")
+            raise MerlinError(f"{where}: names no seeds or no dimensions; train again.")
         return config
 
     def difference(self, other: "RunConfig") -> str | None:
@@ -109,7 +109,7 @@ class RunConfig:
 def read_config(folder: Path) -> RunConfig:
     """Read the configuration of a run."""
     if not folder.is_dir():
-        raise MerlinError(f"{folder}: no such run folder; give what `merlin train --out` made.")
+        raise MerlinError(f"{folder}: no such run folder; give one made by `merlin train --out`.")
     path = folder / "run.json"
     return RunConfig.from_json(read_json(path, "a run folder"), path)
 

@@ -246,7 +246,7 @@ class Group:
             kept = f"{self.folder} keeps the last checkpoint before" if self.folder else "it ends"
             raise MerlinError(
                 f"seed {self.seeds[0]}: the {what} no longer finite after update {self.at.step}; "
-                f"{kept}, train anew with a lower learning_rate."
+                f"{kept}, train again with a lower learning_rate."
             )
 
     def _log(self, logs: list[SeedLog], rate: float) -> None:

@@ -82,7 +82,7 @@ class Plan:
         if "phi" in asked:
             phi, width = phi_indices(asked["phi"]), data.observations.shape[-1]
             if max(phi) >= width:
-                raise MerlinError(f"phi: states have only {width} numbers; name fewer.")
+                raise MerlinError(f"phi: states have only {width} columns; name fewer.")
             data = replace(data, phi=phi)
         goal, shift = asked.get("goal", "vector"), asked.get("shift", 0)
         latents = asked.get("latents")
@@ -96,7 +96,7 @@ class Plan:
                 method, data, task, settings=settings, encoded=latents is not None
             )
             if augment is not None and own is not None:
-                raise MerlinError(f"augment: {method} makes trajectories already; leave it out.")
+                raise MerlinError(f"augment: {method} already makes trajectories; leave it out.")
             augment = augment or own
         else:
             learner = method
@@ -112,7 +112,7 @@ class Plan:
         seeds = asked.get("seeds", 1)
         chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
         if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
-            raise MerlinError("seeds: give at least one, each of them once and none negative.")
+            raise MerlinError("seeds: give at least one, without duplicates or negative numbers.")
         several = jax.default_backend() != "cpu" or jax.device_count() > 1
         algo, mix = method_name(learner, augment), asked.get("mix")
         if mix is None and augment is not None:
@@ -154,7 +154,7 @@ class Plan:
         if mix is not None and not (0.0 < mix < 1.0 and min(plan.sizes or (1, 1)) > 0):
             raise MerlinError(
                 f"mix: {mix} leaves a batch without recorded or without augmented examples; "
-                "give a share between 0 and 1."
+                "give a fraction between 0 and 1."
             )
         if task is not None:
             task.check_fit(list(plan.config.dimensions), "the dataset")
@@ -303,7 +303,7 @@ def _check_images(data: Dataset, goal: str, shift: int, latents: Latents | None)
     if goal not in ("vector", "image"):
         raise MerlinError(f"goal: {goal!r} is neither vector nor image.")
     if shift < 0:
-        raise MerlinError(f"shift: {shift} is not a number of pixels from 0 up.")
+        raise MerlinError(f"shift: {shift} is not a non-negative number of pixels.")
     if latents is not None and not data.has_images:
         raise MerlinError("latents: the data has no images; leave it out.")
     if data.has_images and latents is None:

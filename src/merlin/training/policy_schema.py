@@ -50,7 +50,7 @@ def read_policy(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     arrays, about = tensors.read(path)
     for name, array in arrays.items():
         if not np.isfinite(array).all():
-            raise MerlinError(f"{path}: {name} is not finite; train anew.")
+            raise MerlinError(f"{path}: {name} is not finite; train again.")
     told: PolicyAbout = read_as(PolicyAbout, about, path)
     sizes = {
         "observation_shape": told.observation_shape,
@@ -60,13 +60,13 @@ def read_policy(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if told.encoder is not None:
         check_encoder(path, arrays, told.encoder)
     if not 1 <= told.max_horizon <= MOST_SETTING:
-        raise MerlinError(f"{path}: max_horizon is {told.max_horizon}; train anew.")
+        raise MerlinError(f"{path}: max_horizon is {told.max_horizon}; train again.")
     for name, value in told.settings.items():
         counts = name in ("layers", "depth") and isinstance(value, int)
         many = value if counts else len(value) if isinstance(value, list) else 0
         large = isinstance(value, int | float) and abs(value) > MOST_SETTING
         if large or many > max(FEW, len(arrays)):
-            raise MerlinError(f"{path}: its setting {name} is larger than it can be; train anew.")
+            raise MerlinError(f"{path}: its setting {name} is too large; train again.")
     return arrays, about
 
 
@@ -75,7 +75,7 @@ def check_encoder(path: Path, arrays: Mapping[str, np.ndarray], told: EncoderAbo
     sizes = {"shape": told.shape, "dim": (told.dim,), "goals": (told.goals,)}
     check_sizes(path, arrays, {f"encoder {name}": size for name, size in sizes.items()})
     if len(told.shape) != 3 or len(told.hidden) > max(FEW, len(arrays)):
-        raise MerlinError(f"{path}: describes no encoder of images; train anew.")
+        raise MerlinError(f"{path}: does not describe an image encoder; train again.")
 
 
 def check_sizes(
@@ -87,5 +87,5 @@ def check_sizes(
         if not shape or min(shape) < 1 or math.prod(shape) > held:
             raise MerlinError(
                 f"{path}: {name} is {list(shape[:4])}, but the file holds {held} numbers; "
-                "train anew."
+                "train again."
             )

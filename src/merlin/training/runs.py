@@ -86,14 +86,14 @@ class Run:
         """
         config, where = self.config, self.folder or "the run"
         if config.held_out is None:
-            raise MerlinError(f"{where}: held no episode out; train anew with held_out 0.1.")
+            raise MerlinError(f"{where}: has no held-out episodes; train again with held_out=0.1.")
         if data is None:
             if config.data.path is None:
                 raise MerlinError(f"{where}: was trained on data in memory; pass it as data.")
             data = load(config.data.path)
         if data.fingerprint() != config.data.fingerprint:
             raise MerlinError(
-                f"{where}: its data has changed since it was trained; train anew, or restore it."
+                f"{where}: its data has changed since it was trained; train again, or restore it."
             )
         task = own(config.task) if config.task else None
         if tolerance is None and task is not None:
@@ -270,7 +270,7 @@ def read_metrics(path: Path) -> list[tuple[dict[str, Any], bytes]]:
         try:
             row = read_as(dict[str, Any], parse_json(line), where)
         except ValueError:
-            raise MerlinError(f"{where}: is no JSON; delete the line.") from None
+            raise MerlinError(f"{where}: is not JSON; delete the line.") from None
         read_as(int, row.get("step"), where)
         found.append((row, line))
     return found

@@ -137,8 +137,8 @@ def _agreed(plan: Plan, folder: Path) -> Plan:
     done = max(steps_done(folder), default=0)
     if done > config.schedule.updates:
         raise MerlinError(
-            f"{folder}: has {done} updates already, more than the {config.schedule.updates} "
-            "asked for; ask for at least as many."
+            f"{folder}: has already done {done} updates, more than the {config.schedule.updates} "
+            "requested; request at least as many."
         )
     # Whether seeds train in parallel was decided by the machine that started the run.
     return replace(plan, config=replace(config, together=there.together))

@@ -140,7 +140,7 @@ def _read(known: str, name: str, fields: Fields) -> Dataset:
     for flag in ("state", "action", "episode"):
         if fields._asdict()[flag] is not None:
             raise MerlinError(
-                f"--{flag}: is for robot logs; {name} says itself what it holds, leave it out."
+                f"--{flag}: is for robot logs; {name} names its own columns, leave it out."
             )
     indices = None if fields.phi is None else phi_indices(fields.phi)
     data = FORMATS[known].read(name, indices)
@@ -160,7 +160,7 @@ def save_as(
     if chosen not in FORMATS:
         raise MerlinError(f"format: none is called {chosen!r}; choose from {', '.join(FORMATS)}.")
     if format is None and Path(name).suffix in _LOG_SUFFIXES:
-        raise MerlinError(f"{name}: logs of this format are read, not written; name a folder.")
+        raise MerlinError(f"{name}: this format cannot be written; name a folder.")
     check_free(name, overwrite)
     try:
         FORMATS[chosen].write(data, name, overwrite)

@@ -39,11 +39,11 @@ def recognises(folder: Path) -> bool:
 def read(name: str, fields: Fields) -> Dataset:
     """Read the files in the order of their names, or of the list."""
     if fields.episode is not None:
-        raise MerlinError(f"--episode: each file of {name} is one; leave it out.")
+        raise MerlinError(f"--episode: each file of {name} is an episode; leave it out.")
     path = Path(name)
     files = _files(path) if path.is_dir() else _listed(path)
     if not files or len({file.suffix for file in files}) != 1 or files[0].suffix not in SUFFIXES:
-        raise MerlinError(f"{name}: names no files that are all .npy or all .npz; give some.")
+        raise MerlinError(f"{name}: does not name files that are all .npy or all .npz; give some.")
     headers = [_headers(file) for file in files]
     first = headers[0]
     shared = [key for key in first if all(key in others for others in headers)]
@@ -68,7 +68,7 @@ def _files(folder: Path) -> list[Path]:
 def _listed(path: Path) -> list[Path]:
     """The files named in a list, relative to it."""
     if regular_file(path).stat().st_size > MOST_LIST_BYTES:
-        raise MerlinError(f"{path}: is no list of files; give one path per line.")
+        raise MerlinError(f"{path}: is not a list of files; give one path per line.")
     with reading(path, "a list of files"):
         lines = path.read_text(encoding="utf-8").splitlines()
         return [regular_file(path.parent / line.strip()) for line in lines if line.strip()]
@@ -78,7 +78,7 @@ def _rows(headers: dict[str, _Header], file: Path) -> int:
     """The number of steps of an episode: the length of most of its arrays."""
     counts = [one.shape[0] for one in headers.values() if one.shape]
     if not counts or min(counts) < 1:
-        raise MerlinError(f"{file}: holds no array with a row per step; drop it.")
+        raise MerlinError(f"{file}: holds no array with one row per step; drop it.")
     return max(set(counts), key=counts.count)
 
 

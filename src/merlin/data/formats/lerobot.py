@@ -47,7 +47,7 @@ def read(name: str, fields: Fields) -> Dataset:
     }
     by = fields.episode or "episode_index"
     if by not in columns:
-        raise MerlinError(f"{files[0]}: has no column {by}; name the one of episodes by --episode.")
+        raise MerlinError(f"{files[0]}: has no column {by}; name it with --episode.")
     ends = episode_ends(parquet.read(files, columns, [by])[by], name)
     for key, found in (("total_episodes", len(ends)), ("total_frames", int(ends[-1]))):
         if info.get(key) != found:

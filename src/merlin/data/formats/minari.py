@@ -172,7 +172,7 @@ def _checksum(about: dict[str, Any], file: Path) -> str:
 
 def _check_id(name: str) -> None:
     if name.startswith(PREFIX) and not _ID.fullmatch(name.removeprefix(PREFIX)):
-        raise MerlinError(f"{name}: is no Minari id; write it like {PREFIX}mine/reach-v0.")
+        raise MerlinError(f"{name}: is not a Minari id; write it like {PREFIX}mine/reach-v0.")
 
 
 def _check_metadata(about: dict[str, Any], where: Path) -> None:
@@ -180,7 +180,7 @@ def _check_metadata(about: dict[str, Any], where: Path) -> None:
     # call arbitrary functions.
     for key in ("observation_space", "action_space"):
         if not isinstance(about.get(key), str):
-            raise MerlinError(f"{where}: has no {key}; write it anew with Minari.")
+            raise MerlinError(f"{where}: has no {key}; write it again with Minari.")
     for key in ("total_episodes", "total_steps"):
         if type(about.get(key)) is not int or about[key] < 1:
             raise MerlinError(f"{where}: {key} is {about.get(key)!r}; collect at least one.")

@@ -108,32 +108,32 @@ def _check_meta(meta: dict[str, Any], folder: Path) -> None:
             "reads; use the version of merlin that wrote it."
         )
     if not isinstance(meta.get("provenance"), dict | None):
-        raise MerlinError(f"{where}: provenance is not an object; write the dataset anew.")
+        raise MerlinError(f"{where}: provenance is not an object; write the dataset again.")
     files = meta.get("files")
     if not isinstance(files, dict):
-        raise MerlinError(f"{where}: lists no files; write the dataset anew.")
+        raise MerlinError(f"{where}: lists no files; write the dataset again.")
     for name in _required(meta):
         if name not in files:
-            raise MerlinError(f"{where}: does not list {name}.npy; write the dataset anew.")
+            raise MerlinError(f"{where}: does not list {name}.npy; write the dataset again.")
     for key in ("task", "variant"):
         if not isinstance(meta.get(key), str | None):
-            raise MerlinError(f"{where}: {key} is not a name; write the dataset anew.")
+            raise MerlinError(f"{where}: {key} is not a name; write the dataset again.")
     phi = meta.get("phi", [])
     if not isinstance(phi, list) or not all(type(i) is int and i >= 0 for i in phi):
-        raise MerlinError(f"{where}: phi is not a list of indices; write the dataset anew.")
+        raise MerlinError(f"{where}: phi is not a list of indices; write the dataset again.")
 
 
 def _vector(meta: dict[str, Any], key: str, folder: Path) -> np.ndarray:
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return np.asarray(meta.get(key), np.float32).reshape(-1)
-    raise MerlinError(f"{folder / META}: {key} is not a list of numbers; write it anew.")
+    raise MerlinError(f"{folder / META}: {key} is not a list of numbers; write it again.")
 
 
 def _open(folder: Path, name: str, files: dict[str, Any]) -> np.ndarray:
     path = folder / f"{name}.npy"
     listed = files[name]
     if not isinstance(listed, dict) or not {"sha256", "bytes"} <= listed.keys():
-        raise MerlinError(f"{folder / META}: has no checksum of {path.name}; write it anew.")
+        raise MerlinError(f"{folder / META}: has no checksum of {path.name}; write it again.")
     if not path.is_file():
         raise MerlinError(f"{path}: is missing; copy the dataset again.")
     size = path.stat().st_size

@@ -23,12 +23,12 @@ def read(name: str, fields: Fields) -> Dataset:
     import h5py
 
     if fields.episode is not None:
-        raise MerlinError(f"--episode: each demo of {name} is one; leave it out.")
+        raise MerlinError(f"--episode: each demo of {name} is an episode; leave it out.")
     with reading(name, "robomimic's HDF5"), h5py.File(regular_file(Path(name)), "r") as file:
         group = _inside(file, "data")
         demos = sorted((key for key in group if _DEMO.fullmatch(key)), key=_number)
         if not demos:
-            raise MerlinError(f"{name}: has no data/demo_0; it is not robomimic's.")
+            raise MerlinError(f"{name}: has no data/demo_0; it is not a robomimic file.")
         first = _arrays(_inside(group, demos[0]))
         lengths = [_inside(group, f"{demo}/actions").shape[0] for demo in demos]
         log = Log(

@@ -111,10 +111,10 @@ def _verify(file: BinaryIO, path: str) -> None:
 def _check(arrays: Any, path: str) -> tuple[np.ndarray, ...]:
     """The four arrays, if their shapes are consistent."""
     if not isinstance(arrays, dict):
-        raise MerlinError(f"{path}: holds no dict with the keys o, u, g, ag, so it is no buffer.")
+        raise MerlinError(f"{path}: holds no dict with the keys o, u, g, ag; give a WGCSL buffer.")
     for key in KEYS:
         if not isinstance(arrays.get(key), _Array) or arrays[key].numbers is None:
-            raise MerlinError(f"{path}: has no array under the key {key!r}; write it anew.")
+            raise MerlinError(f"{path}: has no array under the key {key!r}; write it again.")
     found = tuple(arrays[key].numbers for key in KEYS)
     for key, array in zip(KEYS, found, strict=True):
         most = 5 if key == "o" else 3
@@ -135,7 +135,7 @@ def _check(arrays: Any, path: str) -> tuple[np.ndarray, ...]:
         if arrays[key].numbers.shape != shape:
             raise MerlinError(
                 f"{path}: {key} has the shape {arrays[key].numbers.shape}, not the {shape} that "
-                f"{episodes} episodes of {states} states need; write it anew."
+                f"{episodes} episodes of {states} states need; write it again."
             )
     return found
 

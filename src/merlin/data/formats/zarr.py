@@ -38,20 +38,20 @@ def read(name: str, fields: Fields) -> Dataset:
     if (folder / "zarr.json").exists():
         raise MerlinError(f"{folder}: is Zarr v3; write it with zarr_format=2.")
     if fields.episode is not None:
-        raise MerlinError(f"--episode: {folder / ENDS} tells the episodes; leave it out.")
+        raise MerlinError(f"--episode: {folder / ENDS} defines the episodes; leave it out.")
     ends = _Array.open(folder / ENDS).read()
     if ends.ndim != 1 or not len(ends) or ends.dtype.kind not in "iu" or ends.dtype.itemsize < 2:
-        raise MerlinError(f"{folder / ENDS}: holds no list of row numbers; write it anew.")
+        raise MerlinError(f"{folder / ENDS}: is not a list of row numbers; write it again.")
     ends = ends.astype(np.int64)
     if (np.diff(ends, prepend=0) <= 0).any():
-        raise MerlinError(f"{folder / ENDS}: does not ascend from above 0; write it anew.")
+        raise MerlinError(f"{folder / ENDS}: is not increasing from above 0; write it again.")
     arrays = {file.parent.name: _Array.open(file.parent) for file in _headers(folder / "data")}
     rows = {key: array.shape[0] for key, array in arrays.items()}
     for key, count in rows.items():
         if count != ends[-1]:
             raise MerlinError(
                 f"{folder / 'data' / key}: has {count} rows, but the last episode ends at "
-                f"{ends[-1]}; write it anew."
+                f"{ends[-1]}; write it again."
             )
     log = Log(
         where=name,
@@ -102,23 +102,23 @@ class _Array:
         about = read_json(file, "a Zarr array")
         shape, chunks = (_sizes(about.get(key)) for key in ("shape", "chunks"))
         if shape is None or chunks is None or len(shape) != len(chunks):
-            raise MerlinError(f"{file}: shape and chunks are not lists of sizes; write it anew.")
+            raise MerlinError(f"{file}: shape and chunks are not lists of sizes; write it again.")
         kind = about.get("dtype")
         if not isinstance(kind, str) or not _NUMBERS.fullmatch(kind):
             shown = json.dumps(kind)[:40]
             raise MerlinError(f"{file}: dtype is {shown}, not a number; convert it.")
         if about.get("filters"):
-            raise MerlinError(f"{file}: has filters, which are not read; write it without.")
+            raise MerlinError(f"{file}: has filters, which are not supported; write it without.")
         compressor = about.get("compressor")
         name = compressor.get("id") if isinstance(compressor, dict) else compressor
         if name not in (None, "blosc", "zlib", "gzip"):
             raise MerlinError(
-                f"{file}: is compressed by {json.dumps(name)[:40]}, which is not read; write it "
+                f"{file}: is compressed by {json.dumps(name)[:40]}, which is unsupported; write it "
                 "with Blosc, zlib or gzip."
             )
         order, separator = about.get("order", "C"), about.get("dimension_separator", ".")
         if about.get("zarr_format") != 2 or order not in ("C", "F") or separator not in (".", "/"):
-            raise MerlinError(f"{file}: is not written as Zarr v2 describes it; write it anew.")
+            raise MerlinError(f"{file}: is not valid Zarr v2; write it again.")
         return cls(folder, shape, chunks, np.dtype(kind), order, name, separator)
 
     def read(self) -> np.ndarray:
@@ -155,7 +155,7 @@ class _Array:
             blosc = require("numcodecs.blosc", "Zarr")
             header = np.frombuffer(content[4:16].ljust(12, b"\0"), "<u4")
             if header[0] != size or header[2] != len(content):
-                raise ValueError(f"its header tells {header[0]} bytes, not {size}")
+                raise ValueError(f"its header declares {header[0]} bytes, not {size}")
             return blosc.decompress(content)
         if self.compressor is not None:
             opened = zlib.decompressobj(wbits=47)  # detects zlib or gzip
