@@ -299,7 +299,7 @@ def test_the_horizon_that_a_policy_acts_for(tmp_path, rng):
 
 def test_a_missing_library_is_named(run_folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(merlin.MerlinError, match=r"onnx is not installed.*merlin\[export\]"):
+    with pytest.raises(merlin.MerlinError, match=r"onnx: is not installed.*merlin\[export\]"):
         export.export(run_folder, tmp_path / "policy.onnx")
 
 
@@ -307,7 +307,7 @@ def test_a_missing_library_is_named(run_folder, tmp_path, monkeypatch):
     ("arguments", "words"),
     [
         (["nowhere", "--out", "a.onnx"], "no such run folder"),
-        (["RUN", "--out", "a.txt"], r"--out: a\.txt is not named"),
+        (["RUN", "--out", "a.txt"], r"--out: a\.txt does not end in .onnx"),
         (["RUN", "--out", "a.onnx", "--seed", "7"], "--seed: .* has no seed 7; it has 0, 1"),
         (["RUN", "--out", "a.onnx", "--checkpoint", "worst"], "--checkpoint: 'worst'"),
         (["RUN", "--out", "there.onnx"], "already exists"),

@@ -280,7 +280,7 @@ def test_published_settings():
         (GCIQL, {"discount": 1.0}, "discount: 1.0"),
         (GCIQL, {"alpha": -1.0}, "alpha"),
         (CRL, {"rep_dim": 0}, "sizes start at 1"),
-        (QRL, {"rep_dim": 12}, "rep_dim: 12 is not a multiple of 8"),
+        (QRL, {"rep_dim": 12}, "rep_dim: 12 is not a positive multiple of 8"),
         (QRL, {"slack": 0.0}, "slack"),
         (HIQL, {"subgoal_steps": 0}, "subgoal_steps"),
         (HIQL, {"hidden": ()}, "sizes start at 1"),
