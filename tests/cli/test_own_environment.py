@@ -112,7 +112,7 @@ def test_the_documented_commands(folder):
     told = run(folder, *evaluate, "--episodes", 16, "--json")
     assert json.loads(told.stdout.splitlines()[-1])["success"]["mean"] > 0.5
     refused = run(folder, *evaluate, "--episodes", 16, "--video", "x.gif", code=2)
-    assert "cannot be drawn" in refused.stderr
+    assert "cannot be rendered" in refused.stderr
     assert "return" not in refused.stdout  # nothing was played
     # Neither data nor runs make us run their environment's code.
     for command in (["train", "data/ring", "--out", "other"], ["eval", "runs/ring"]):

@@ -171,7 +171,7 @@ def test_phi_says_which_part_of_a_state_is_its_goal(rng, tmp_path, phi, kept, te
 )
 def test_a_phi_that_is_none_is_refused(rng, tmp_path, phi):
     path = saved(tmp_path / "maze.npz", maze(rng))
-    with pytest.raises(MerlinError, match=r"phi .*: is not a part of a state"):
+    with pytest.raises(MerlinError, match=r"phi .*: does not name columns of a state"):
         load(path, phi=phi)
 
 

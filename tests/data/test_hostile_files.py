@@ -289,7 +289,7 @@ def test_an_archive_that_does_not_fit_together(rng, tmp_path, capsys, change, sa
         ("info {new}.pkl", "{new}.pkl: no such dataset"),
         ("info {new}.npz", "{new}.npz: no such dataset"),
         ("info minari:none/such-v0", "minari:none/such-v0: no such dataset in "),
-        ("info minari:../etc", "minari:../etc: is no Minari id"),
+        ("info minari:../etc", "minari:../etc: is not a Minari id"),
         ("train {new}.npz --out {new}", "{new}.npz: no such dataset"),
         ("train {good} --out {new} --task FetchPush", "task FetchPush: "),
         ("train PointReach --variant random --phi 0:2 --out {new}", "--phi: PointReach"),
@@ -299,7 +299,7 @@ def test_an_archive_that_does_not_fit_together(rng, tmp_path, capsys, change, sa
         ("convert {good} {good}", "{good}: already exists"),
         ("convert {good} {new}.pkl", "{new}.pkl: this format needs desired goals"),
         ("convert {good} {good}/x.npz", "{good}/x.npz: cannot be written"),
-        ("convert {good} minari:none", "minari:none: is no Minari id"),
+        ("convert {good} minari:none", "minari:none: is not a Minari id"),
         ("convert {good} {new} --variant medium", "--variant: 'medium'"),
         ("convert {good} {new} --task Moon", "'Moon'"),
         (

@@ -122,10 +122,10 @@ def test_pickles_in_arrays_and_filters_do_not_run(rng, tmp_path):
     state = path / "data" / "state"
     (state / "0.0").write_bytes(pickle.dumps(attack))
     change_json(state / ".zarray", filters=[{"id": "pickle"}])
-    with pytest.raises(MerlinError, match="has filters, which are not read"):
+    with pytest.raises(MerlinError, match="has filters, which are not supported"):
         load(path)
     change_json(state / ".zarray", filters=None, compressor={"id": "pickle"})
-    with pytest.raises(MerlinError, match='is compressed by "pickle", which is not read'):
+    with pytest.raises(MerlinError, match='is compressed by "pickle", which is unsupported'):
         load(path)
     change_json(state / ".zarray", compressor=None, dtype="|O")
     with pytest.raises(MerlinError, match=r"dtype is .* not a number"):

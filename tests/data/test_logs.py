@@ -170,7 +170,7 @@ def test_what_is_not_there_is_said(rng, tmp_path, capsys, form, arguments, said)
 
 def test_logs_are_not_written(point_folder, tmp_path, capsys):
     said = refuse(["convert", str(point_folder), str(tmp_path / "log.csv")], capsys)
-    assert "log.csv: logs of this format are read, not written; name a folder" in said
+    assert "log.csv: this format cannot be written; name a folder" in said
     assert list(tmp_path.iterdir()) == []
 
 

@@ -115,7 +115,7 @@ def test_segments_stay_within_their_episode():
             np.testing.assert_array_equal(window.actions[:, column, 1], action)
     plain = draw(labelled_dataset(MIXED), hindsight(1.0, "pairs"), 4000)
     assert (plain.ahead, plain.behind) == (None, None)
-    with pytest.raises(MerlinError, match="a segment has 0 steps"):
+    with pytest.raises(MerlinError, match="the length of a segment"):
         hindsight(1.0, "pairs", ahead=-1)
 
 
@@ -128,10 +128,10 @@ def test_the_ratio_is_a_share(ratio):
 @pytest.mark.parametrize(
     ("make", "fragment"),
     [
-        (lambda: Goals(future=0.5, random=0.4), "add up to 1"),
-        (lambda: Goals(future=1.5, random=-0.5), "from 0 up"),
-        (lambda: Goals(future=float("nan")), "add up to 1"),
-        (lambda: Goals(), "add up to 1"),
+        (lambda: Goals(future=0.5, random=0.4), "sum to 1"),
+        (lambda: Goals(future=1.5, random=-0.5), "non-negative"),
+        (lambda: Goals(future=float("nan")), "sum to 1"),
+        (lambda: Goals(), "sum to 1"),
         (lambda: Goals(future=1.0, subgoal=-1), "subgoal: -1"),
         (lambda: Geometric(1.0), "discount: 1.0"),
         (lambda: Fixed(0), "steps: 0"),

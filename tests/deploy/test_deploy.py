@@ -159,7 +159,7 @@ def test_every_method_runs_or_says_that_it_does_not(name, tmp_path, rng):
         return check_judged(path, policy, rng)
     if isinstance(policy, MapPolicy):
         return check_map(path, policy, rng)
-    words = f"a policy of {name} is more than one feed-forward network.*merlin.load_run"
+    words = f"a policy of {name} is not a single feed-forward network.*merlin.load_run"
     with pytest.raises(merlin.MerlinError, match=words):
         merlin.runtime.load(path)
 
@@ -299,7 +299,7 @@ def test_the_horizon_that_a_policy_acts_for(tmp_path, rng):
 
 def test_a_missing_library_is_named(run_folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(merlin.MerlinError, match=r"onnx is not installed.*merlin\[export\]"):
+    with pytest.raises(merlin.MerlinError, match=r"onnx: is not installed.*merlin\[export\]"):
         export.export(run_folder, tmp_path / "policy.onnx")
 
 
@@ -307,7 +307,7 @@ def test_a_missing_library_is_named(run_folder, tmp_path, monkeypatch):
     ("arguments", "words"),
     [
         (["nowhere", "--out", "a.onnx"], "no such run folder"),
-        (["RUN", "--out", "a.txt"], r"--out: a\.txt is not named"),
+        (["RUN", "--out", "a.txt"], r"--out: a\.txt does not end in .onnx"),
         (["RUN", "--out", "a.onnx", "--seed", "7"], "--seed: .* has no seed 7; it has 0, 1"),
         (["RUN", "--out", "a.onnx", "--checkpoint", "worst"], "--checkpoint: 'worst'"),
         (["RUN", "--out", "there.onnx"], "already exists"),
@@ -336,7 +336,7 @@ def test_files_that_the_runtime_cannot_run(tmp_path, rng):
         with pytest.raises(merlin.MerlinError, match=words):
             merlin.runtime.load(path)
 
-    refused(arrays | {"critic": np.zeros(1)}, about, "more than one feed-forward network")
+    refused(arrays | {"critic": np.zeros(1)}, about, "not a single feed-forward network")
     refused(arrays | {"action_scale": np.ones(3, np.float32)}, about, "do not fit together")
     refused(arrays, {"merlin": "{}"}, "lacks 'algo'")
     refused(arrays, None, "was not written by merlin")

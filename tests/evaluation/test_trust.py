@@ -206,7 +206,8 @@ def test_the_command_prints_and_writes_a_page(run, tmp_path, capsys):
 
 
 def test_data_and_runs_without_held_out_episodes_are_refused(reach, run_folder, capsys):
-    for where, why in ((reach.source, "train a policy first"), (run_folder, "held no episode out")):
+    refusals = ((reach.source, "train a policy first"), (run_folder, "has no held-out episodes"))
+    for where, why in refusals:
         with pytest.raises(SystemExit) as stop:
             main(["trust", str(where)])
         assert stop.value.code == 2

@@ -136,9 +136,9 @@ def test_a_task_that_gives_no_pictures_is_refused(monkeypatch):
     task = find("PointReach")
     blind = SimpleNamespace(reset=lambda seed: None, render=lambda: None, close=lambda: None)
     monkeypatch.setattr("merlin.evaluation.video.make_single", lambda task, render_mode: blind)
-    with pytest.raises(MerlinError, match="PointReach: cannot be drawn"):
+    with pytest.raises(MerlinError, match="PointReach: cannot be rendered"):
         film(task, play(straight, task, episodes=1), FINAL_SEED, 60)
-    with pytest.raises(MerlinError, match="PointReach: cannot be drawn"):
+    with pytest.raises(MerlinError, match="PointReach: cannot be rendered"):
         check_drawing(task)
 
 

@@ -101,7 +101,7 @@ def test_episodes_say_how_long_a_passage_is():
 def test_data_whose_goals_are_no_part_of_its_states_is_refused(tmp_path):
     rng = np.random.default_rng(0)
     episode = Episode(rng.normal(size=(9, 3)), np.zeros((8, 1)), rng.normal(size=(9, 2)))
-    with pytest.raises(MerlinError, match="phi: the achieved goals are no part of the states"):
+    with pytest.raises(MerlinError, match="phi: the achieved goals are not columns of the states"):
         merlin.train(LEARNER, Dataset.from_episodes([episode]), updates=1, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -273,14 +273,14 @@ def test_published_settings():
 @pytest.mark.parametrize(
     ("method", "settings", "fragment"),
     [
-        (GCBC, {"actor_random": 1.5}, "actor_random: 1.5 is not a share"),
+        (GCBC, {"actor_random": 1.5}, "actor_random: 1.5 is not a fraction"),
         (GCIVL, {"value_current": 0.8}, r"value_current, value_random: 0.8 and 0.3"),
         (GCIVL, {"expectile": -0.1}, "expectile"),
         (GCIVL, {"tau": 2.0}, "tau: 2.0"),
         (GCIQL, {"discount": 1.0}, "discount: 1.0"),
         (GCIQL, {"alpha": -1.0}, "alpha"),
         (CRL, {"rep_dim": 0}, "sizes start at 1"),
-        (QRL, {"rep_dim": 12}, "rep_dim: 12 is not a multiple of 8"),
+        (QRL, {"rep_dim": 12}, "rep_dim: 12 is not a positive multiple of 8"),
         (QRL, {"slack": 0.0}, "slack"),
         (HIQL, {"subgoal_steps": 0}, "subgoal_steps"),
         (HIQL, {"hidden": ()}, "sizes start at 1"),

@@ -1,4 +1,4 @@
-"""Datasets from datasets: trajectories made by reverse models and by stitching."""
+"""Synthetic trajectories from recorded ones: by learned models, or by stitching."""
 
 from typing import Any
 
@@ -12,6 +12,6 @@ AUGMENTATIONS: dict[str, tuple[type[Augmentation], dict[str, Any]]] = {
     "reverse-stitch": (Stitch, {"forward": False}),
     "forward-stitch": (Stitch, {"forward": True}),
 }
-"""By the name that the command line knows: the class, and the values that the name fixes."""
+"""Keyed by the name on the command line: the class, and the field values that the name fixes."""
 
 __all__ = ["AUGMENTATIONS", "Augmentation", "Augmented", "Rollouts", "Stitch"]

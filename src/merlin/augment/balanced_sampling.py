@@ -1,8 +1,8 @@
-"""Draws rows so that rare ones come as often as common ones.
+"""Sample rows so that rare values are drawn as often as common ones.
 
-Random walks hardly leave where they start: what lies far out, and is asked for all the same, is in
-one row of a thousand. Here the range of each dimension is cut into equal bins. A draw takes one of
-the bins that hold rows, all alike, and in it one of the rows, all alike.
+Random walks rarely get far from their start, so distant states may make up one row in a thousand,
+although they are needed as goals. The range of each dimension is divided into equal bins. A draw
+picks a non-empty bin uniformly, and then a row of that bin uniformly.
 """
 
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ BINS = 20
 
 @dataclass(frozen=True)
 class BalancedSampler:
-    """Rows, bin by bin and dimension by dimension, and where each bin begins and ends."""
+    """Rows sorted by bin for each dimension, with the start and end of each bin."""
 
     rows: Int[np.ndarray, " binned"]
     bounds: Int[np.ndarray, " bins_and_end"]
 
     def draw(self, chance: Float[np.ndarray, "n 2"]) -> Int[np.ndarray, " n"]:
-        """Rows by numbers from 0 up to 1: the first of each pair is for the bin."""
+        """Pick rows from pairs of numbers in [0, 1): one selects the bin, the other the row."""
         which = (chance[:, 0] * (len(self.bounds) - 1)).astype(np.int64)
         first, size = self.bounds[which], np.diff(self.bounds)[which]
         return self.rows[first + (chance[:, 1] * size).astype(np.int64)]
 
 
 def balanced_sampler(values: Float[np.ndarray, "rows dim"]) -> BalancedSampler:
-    """A sampler of rows by the bins that their values are in."""
+    """Build a sampler that bins rows by their values."""
     low, high = values.min(0), values.max(0)
     width = np.where(high > low, high - low, 1.0) / BINS
     numbers = np.minimum((values - low) / width, BINS - 1).astype(np.int32)

@@ -1,4 +1,4 @@
-"""What an augmentation is: a frozen dataclass of hyperparameters, from a dataset to new data."""
+"""The base class of augmentations, which turn a dataset into new trajectories."""
 
 import dataclasses
 import math
@@ -14,29 +14,29 @@ from merlin.data.dataset import Dataset
 from merlin.errors import MerlinError
 
 MOST_TRAJECTORIES = 10_000
-"""So many are made unless asked otherwise: what the paper stitches for its largest datasets."""
+"""Default upper bound; the paper stitches this many for its largest datasets."""
 
 
 class Augmented(NamedTuple):
-    """New trajectories, and plain numbers that say how they came about."""
+    """New trajectories, and statistics about how they were made."""
 
     dataset: Dataset
     report: dict[str, Any]
 
 
 class Augmentation(ABC):
-    """Makes synthetic trajectories from recorded ones; the same seed makes the same ones.
+    """Makes synthetic trajectories from recorded ones, reproducibly for a given seed.
 
-    Those that can be used derive from it as frozen dataclasses of hyperparameters.
+    Concrete augmentations are frozen dataclasses of hyperparameters.
     """
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
-    """Named sets of values for the fields."""
+    """Field values of each preset, keyed by the preset's name."""
     trajectories: int | None
-    """How many to make; None: as many as are recorded, at most `MOST_TRAJECTORIES`."""
+    """How many trajectories to make; None: as many as recorded, at most `MOST_TRAJECTORIES`."""
 
     def wanted(self, data: Dataset) -> int:
-        """How many trajectories to make of a dataset."""
+        """Number of trajectories to make for a dataset."""
         if self.trajectories is not None:
             return self.trajectories
         return min(len(data), MOST_TRAJECTORIES)
@@ -44,14 +44,14 @@ class Augmentation(ABC):
     @property
     @abstractmethod
     def sees_images(self) -> bool:
-        """Whether it takes images; if not, it is given latents in their place."""
+        """Whether it accepts images; if not, it receives latents instead."""
 
     @abstractmethod
     def __call__(self, data: Dataset, *, seed: int, quiet: bool = True) -> Augmented:
-        """New trajectories. Nobody meant them to reach a goal, so they have no desired goals.
+        """Make new trajectories. They were not collected for a goal, so they have no desired goals.
 
-        Where new states are not in the data, they achieve the part of them that the dataset's
-        `phi` names.
+        New states that are not in the data achieve the goal given by the columns in the dataset's
+        `phi`.
         """
 
 
@@ -64,9 +64,9 @@ def assemble(
     *,
     final_goals: bool,
 ) -> Dataset:
-    """Trajectories of so many states each, back to back, as a dataset beside the recorded one.
+    """Combine trajectories with the given numbers of states, stored back to back, into a dataset.
 
-    With `final_goals` the desired goal of each is what its last state achieves.
+    With `final_goals`, the desired goal of each trajectory is the goal its last state achieves.
     """
     ends = np.cumsum(lengths) - 1
     return dataclasses.replace(
@@ -84,7 +84,7 @@ def assemble(
 def check_settings(
     augmentation: Augmentation, counts: Iterable[int], positive: Iterable[str]
 ) -> None:
-    """Refuse counts below 1 and fields, by name, that are no number above 0."""
+    """Raise an error for counts below 1 and for named fields that are not positive."""
     if min(counts) < 1:
         what = type(augmentation).__name__
         raise MerlinError(f"{what}: sizes, epochs, attempts and trajectories start at 1.")
@@ -95,32 +95,32 @@ def check_settings(
 
 
 def say_if_fewer(made: int, wanted: int, tried: int, *, advice: str, quiet: bool) -> None:
-    """Say on stderr that attempts ran out before there were enough."""
+    """Warn on stderr if the attempts ran out before enough trajectories were made."""
     if made < wanted and not quiet:
         message = f"only {made} of {wanted} new trajectories came of {tried} attempts; {advice}"
         print(message, file=sys.stderr)
 
 
 def require_vectors(data: Dataset, who: str) -> None:
-    """Images must have been made latents before."""
+    """Raise an error if the observations are images rather than latents."""
     if data.has_images:
-        raise MerlinError(f"observations: are images; {who} take their latents.")
+        raise MerlinError(f"observations: are images; {who} need vectors, such as latents.")
 
 
 def find_phi(data: Dataset) -> tuple[int, ...]:
-    """The columns of the states that are their achieved goals: as known, or as the data shows."""
+    """The state columns that form the achieved goal: as declared, or as found in the data."""
     if data.phi is not None:
         return data.phi
     columns = []
     for goal in data.achieved_goals.T:
-        # A few rows rule out almost every column; only what is left is compared in full.
+        # A few rows rule out almost every column; the remaining ones are compared in full.
         some = slice(None, None, max(1, len(goal) // 64))
         close = np.flatnonzero((data.observations[some] == goal[some, None]).all(0))
         same = next((c for c in close if np.array_equal(data.observations[:, c], goal)), None)
         if same is None:
             raise MerlinError(
-                "phi: the achieved goals are no part of the states, so it is not known what goal "
-                "a state achieves; name the task or the part, or use a method without it."
+                "phi: the achieved goals are not columns of the states, so the goal of a new state "
+                "is unknown; name the task or the columns, or use a method without phi."
             )
         columns.append(int(same))
     return tuple(columns)

@@ -1,15 +1,15 @@
-"""Contrastive encoder: states that follow one another are near, others are not.
+"""A contrastive encoder that maps consecutive states to nearby embeddings.
 
-Oord et al., "Representation Learning with Contrastive Predictive Coding" (2018). For a batch of
-consecutive states (s, s'), embedded as unit vectors z and z', every s is asked to pick its own
-successor among all those of the batch (InfoNCE):
+Oord et al., "Representation Learning with Contrastive Predictive Coding" (2018). For a minibatch of
+consecutive states (s, s') with unit embeddings z and z', each s must identify its own successor
+among those of the minibatch (InfoNCE):
 
     loss = - mean_i log( exp(z_i . z'_i / temperature) / sum_j exp(z_i . z'_j / temperature) ).
 
-Two places on either side of a wall are near in space, but no walk in the data leads from one to
-the other in a step, so nothing pulls their embeddings together. Images are seen by a CNN, which may
-also be asked to tell what goal each achieves (`goal_weight`): then embedding and goal can stand for
-it. Half of its images are then drawn so that rare goals come as often as common ones
+Two places on either side of a wall are close in space, but no transition connects them, so nothing
+pulls their embeddings together. Images are encoded by a CNN. It can also be trained to predict the
+goal that an image achieves (`goal_weight`), so that embedding and goal together represent the
+image. Half of its images are then sampled such that rare goals are as frequent as common ones
 (`balanced_sampling.py`).
 """
 
@@ -37,33 +37,33 @@ IMAGES_PER_CALL = 1 << 10
 
 
 class Encoder(eqx.Module):
-    """From a state to a unit vector, and the goal that the state achieves if it can tell that."""
+    """Maps a state to a unit vector, and optionally predicts the goal that the state achieves."""
 
     inputs: Normaliser
     net: Net
     readout: Linear | None = None
-    units: bool = eqx.field(static=True, default=True)  # whether latents have the unit vector
+    units: bool = eqx.field(static=True, default=True)  # whether latents include the unit vector
 
     def __call__(self, observation: Array) -> Float[Array, " latent"]:
-        """What stands for a state: its unit vector, and with a readout the goal behind it."""
+        """The latent of a state: its unit vector, followed by the predicted goal, if any."""
         embedding = self.embed(observation)
         if self.readout is None:
             return unit(embedding)
-        # Of the embedding at any length: a unit vector could not tell goals beyond a bound.
+        # The goal is read from the unnormalised embedding, since a unit vector is bounded.
         goal = self.readout(embedding)
         return jnp.concatenate([unit(embedding), goal]) if self.units else goal
 
     def embed(self, observation: Array) -> Float[Array, " embedding"]:
-        """What the unit vector is made of, and what the goal is read out of."""
+        """The embedding before normalisation, from which the goal is also predicted."""
         return self.net(self.inputs(observation))
 
     def goals(self, latents: Float[np.ndarray, "*n latent"]) -> Float[np.ndarray, "*n goal"]:
-        """What goals states achieve, as their latents tell."""
+        """The predicted goals contained in latents."""
         assert self.readout is not None
         return latents[..., -len(self.readout.bias) :]
 
     def embed_all(self, observations: Any) -> Float[np.ndarray, "states latent"]:
-        """What stands for many states, in pieces of one size so that one program does them all."""
+        """Encode many states, in chunks of equal size so that the program compiles once."""
         call = jax.jit(jax.vmap(self))
         images = Images([observations]) if observations.ndim > 2 else None
         size = ROWS_PER_CALL if images is None else IMAGES_PER_CALL
@@ -78,7 +78,7 @@ class Encoder(eqx.Module):
 
 
 def unit(embedding: Float[Array, " embedding"]) -> Float[Array, " embedding"]:
-    """The same direction with length 1."""
+    """Normalise to unit length."""
     return embedding / jnp.maximum(jnp.linalg.norm(embedding), 1e-12)
 
 
@@ -91,7 +91,7 @@ def image_encoder(
     *,
     key: PRNGKeyArray,
 ) -> Encoder:
-    """An untrained encoder of images; with `goals` it can be asked what goal they achieve."""
+    """An untrained image encoder; with `goals`, it also predicts the achieved goal."""
     net_key, readout_key = jax.random.split(key)
     return Encoder(
         inputs=pixel_normaliser(moments),
@@ -106,7 +106,7 @@ def info_nce(
     positives: Float[Array, "batch embedding"],
     temperature: float,
 ) -> Float[Array, ""]:
-    """Cross-entropy of picking each anchor's own positive among those of the batch."""
+    """Cross-entropy of identifying each anchor's own positive within the minibatch."""
     logits = anchors @ positives.T / temperature
     return -jnp.mean(jnp.diagonal(jax.nn.log_softmax(logits, axis=1)))
 
@@ -125,12 +125,12 @@ def train_encoder(
     goal_weight: float = 0.0,
     units: bool = True,
 ) -> tuple[Encoder, float]:
-    """Fit an encoder to the consecutive states of all episodes; also return its last loss.
+    """Train an encoder on the consecutive states of all episodes; return it and its final loss.
 
-    One of images without `units` learns to tell goals and nothing else.
+    An image encoder without `units` is trained on goal prediction only.
     """
     init_key, fit_key = jax.random.split(key)
-    # Every state but an episode's last has a successor.
+    # Every state except the last of an episode has a successor.
     has_next = np.ones(len(data.observations), bool)
     has_next[data.starts[1:] - 1] = False
     pairs = np.flatnonzero(has_next).astype(np.int32)
@@ -171,7 +171,7 @@ def _fit_to_images(
     key: PRNGKeyArray,
     how: dict[str, Any],
 ) -> tuple[Encoder, float]:
-    """The same for images, which are gathered batch by batch."""
+    """Train on images, which are gathered one minibatch at a time."""
     goals = data.achieved_goals.shape[1] if goal_weight > 0 else 0
     hidden, dim, units = sizes
     seen = image_moments(data.observations)
@@ -185,7 +185,7 @@ def _fit_to_images(
         draw_key = jax.random.fold_in(key, step)
         first = np.array(jax.random.randint(draw_key, (batch,), 0, len(pairs)))
         if balanced is not None:
-            # Half of a batch as the data has them, half with rare goals as often as common ones.
+            # Half of the minibatch follows the data; the other half has balanced goals.
             some = jax.random.uniform(jax.random.fold_in(draw_key, 1), (batch // 2, 2))
             first[: batch // 2] = balanced.draw(np.asarray(some))
         both = pairs[np.concatenate([first, first]) if units else first]

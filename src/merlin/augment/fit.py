@@ -1,4 +1,4 @@
-"""Gradient descent for the models behind augmentations: jitted pieces with a progress bar."""
+"""Training loop for the augmentation models: jitted chunks of updates with a progress bar."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ UPDATES_AT_ONCE = 100
 
 
 def updates_of(epochs: int, rows: int, batch: int, most: int | None) -> int:
-    """Epochs as a number of updates, at least one and at most `most`, if that is given."""
+    """Convert epochs to updates: at least one, and at most `most` if given."""
     updates = max(1, -(-epochs * rows // batch))
     return updates if most is None else min(most, updates)
 
@@ -37,15 +37,16 @@ def fit(
     quiet: bool,
     batches: Callable[[int], Any] | None = None,
 ) -> tuple[Model, float]:
-    """Minimise `loss(model, data, key)`, which draws its own batch; return the last mean loss.
+    """Minimise `loss(model, data, key)`, which samples its own minibatch; return the last mean
+    loss.
 
-    Only `part` of the model is trained, not what standardises its inputs. The data is an argument
-    of the compiled loop, not a constant in it: it may be large. If it is too large for the device,
-    `batches` makes the data of each update from its number, in a thread that is ahead of it.
+    Only `part` of the model is trained, which excludes input normalisers. The data is passed to the
+    compiled loop as an argument, since it may be too large for a constant. If it does not fit on
+    the device, `batches` maps the number of each update to its data, in a thread that runs ahead.
     """
     adam = optimiser(learning_rate)
 
-    # One update by itself: XLA convolves many times more slowly inside a loop.
+    # Single updates are compiled without a loop: XLA's convolutions are much slower inside one.
     @jax.jit
     def update(carry: Any, data: Any, step: Any) -> tuple[Any, Float[Array, ""]]:
         trained, state = carry
@@ -76,7 +77,7 @@ def fit(
                 losses = []
                 for step, batch in enumerate(ahead(batches, range(start, stop)), start):
                     carry, last = update(carry, batch, step)
-                    losses.append(float(last))  # waits, so that batches do not pile up
+                    losses.append(float(last))  # blocks, so that batches do not pile up
                 last = jnp.float32(np.mean(losses))
             bar.update(stop, f"loss {float(last):.3f}")
     return eqx.tree_at(part, model, carry[0]), float(last)

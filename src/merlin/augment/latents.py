@@ -1,12 +1,12 @@
-"""Images as the latents of an encoder, for methods that take vectors.
+"""Replace images by the latents of an encoder, for methods that need vectors.
 
-The encoder (`augment/encoder.py`) is trained first, to tell consecutive images from others and what
-goal each achieves. Then recorded images are replaced by its unit vectors with the told goals behind
-them, and whatever follows, models and learners alike, works as on states. `seeing` puts the encoder
-before the policy, which so acts on images again.
+The encoder (`augment/encoder.py`) is trained first, to identify consecutive images and to predict
+the goal that each image achieves. Recorded images are then replaced by their unit vectors followed
+by the predicted goals, and models and learners work as they do on states. `seeing` composes the
+encoder with the trained policy, which then acts on images.
 
-The goals are there because a policy must compare where it is with where it shall be: in units of
-goals that is a difference, which holds beyond the data as well, where unit vectors curl up.
+Predicted goals are included because a policy must compare its position with the goal. In goal space
+this is a difference, which generalises beyond the data; unit vectors do not.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ TEMPERATURE = 0.5
 
 
 class Encoded(NamedTuple):
-    """A dataset with latents in place of images, what made them, and plain numbers about it."""
+    """A dataset with latents in place of images, the encoder, and statistics about it."""
 
     data: Dataset
     encoder: Encoder
@@ -39,21 +39,21 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Latents:
-    """How images become latents."""
+    """Hyperparameters of the conversion from images to latents."""
 
-    latent_dim: int = 32  # of the unit vector; goals come behind it
-    latent_updates: int = 2000  # that the encoder is trained for
+    latent_dim: int = 32  # size of the unit vector, which the predicted goal follows
+    latent_updates: int = 2000  # training updates of the encoder
     latent_batch: int = 128
-    latent_units: bool = True  # False: goals are all that is told, as where they are the state
+    latent_units: bool = True  # False: predicted goals only, where they are the whole state
 
     def __post_init__(self) -> None:
         for name in ("latent_dim", "latent_updates", "latent_batch"):
             value = getattr(self, name)
             if value < 1:
-                raise MerlinError(f"{name}: {value} is not 1 or more.")
+                raise MerlinError(f"{name}: {value} is below 1; give a whole number from 1 up.")
 
     def __call__(self, data: Dataset, *, seed: int, quiet: bool = True) -> Encoded:
-        """Train an encoder on a dataset of images, and encode it."""
+        """Train an encoder on a dataset of images and encode the dataset."""
         encoder, loss = train_encoder(
             data,
             hidden=(HIDDEN,),
@@ -61,7 +61,7 @@ class Latents:
             temperature=TEMPERATURE,
             updates=self.latent_updates,
             batch=self.latent_batch,
-            # Falls to nothing: what is told of goals is then less noisy.
+            # A learning rate that decays to zero makes the predicted goals less noisy.
             learning_rate=cosine_decay(LEARNING_RATE, self.latent_updates),
             key=jax.random.fold_in(jax.random.key(seed), 5),
             quiet=quiet,
@@ -75,25 +75,25 @@ class Latents:
         return Encoded(with_told_goals(encoded), encoder, report)
 
     def size(self, goals: int) -> int:
-        """Numbers of a latent, where goals have so many."""
+        """Size of a latent, given the size of a goal."""
         return self.latent_dim * self.latent_units + goals
 
 
 def with_told_goals(encoded: Dataset) -> Dataset:
-    """The goal of a latent is what stands behind its unit vector."""
+    """Declare the last columns of the latents, the predicted goals, as achieved goals (`phi`)."""
     size, goals = encoded.observations.shape[1], encoded.achieved_goals.shape[1]
     return dataclasses.replace(encoded, phi=tuple(range(size - goals, size)))
 
 
 def take_latents(settings: dict[str, str], *, asked: bool = False) -> Latents | None:
-    """How images become latents, if that is asked for; takes its settings out of the others."""
+    """The latent settings, removed from `settings`; None if latents are not requested."""
     fields = {field.name for field in dataclasses.fields(Latents)}
     own = {name: settings.pop(name) for name in fields & settings.keys()}
     return build("latents", Latents, own, {}, None) if own or asked else None
 
 
 def describe_encoder(encoder: Encoder) -> dict[str, Any]:
-    """What is needed to build an encoder of the same shape."""
+    """The sizes needed to build an encoder of the same shape."""
     assert isinstance(encoder.net, ImageNet)
     assert isinstance(encoder.readout, Linear)
     layers = encoder.net.head.layers
@@ -107,7 +107,7 @@ def describe_encoder(encoder: Encoder) -> dict[str, Any]:
 
 
 def blank_encoder(about: dict[str, Any]) -> Encoder:
-    """An encoder as `describe_encoder` describes it, to be filled from a file."""
+    """An encoder of the described shape, to be filled from a file."""
     moments = Moments(np.zeros(about["shape"], np.float32), np.ones(1, np.float32))
     sizes = (about["hidden"], about["dim"], about["goals"], about["units"])
     return jax.eval_shape(lambda key: image_encoder(moments, *sizes, key=key), jax.random.key(0))

@@ -1,8 +1,8 @@
-"""The models of Merlin-P: a CVAE that proposes actions, a GRU that predicts the next state.
+"""The models of Merlin-P: a CVAE that proposes actions, and a GRU that predicts the next state.
 
-Both see a trajectory as a sequence of states x_0, x_1, ... with the actions between them, in
-whichever direction of time the caller has laid it out. Backwards, x_0 is the goal, the action is
-the one that led to x_k, and "next" is what came before. States and actions enter standardised.
+Both process a trajectory as a sequence of states x_0, x_1, ... with actions in between, in the
+direction of time chosen by the caller. In reverse, x_0 is the goal, the action at x_k is the one
+that led to it, and the "next" state is the previous one. States and actions are standardised.
 """
 
 from collections.abc import Iterator
@@ -19,25 +19,25 @@ from merlin.data.statistics import ROWS_AT_ONCE, moments_of
 from merlin.nets.layers import MLP, Linear, Normaliser, plain_normaliser
 
 WINDOW = 100
-"""Longer episodes are trained on in windows of so many steps, from anywhere in them."""
+"""Longer episodes are split into training windows of this many steps, at random positions."""
 
 
 Memory = tuple[Float[Array, " width"], ...]
-"""What each recurrent layer remembers of a trajectory."""
+"""Hidden states of the recurrent layers."""
 
 
 class Sequences(NamedTuple):
-    """A dataset on the device and the episodes of it that are meant, in one direction of time."""
+    """A dataset on the device, and the selected episodes in one direction of time."""
 
     observations: Float[Array, "states observation"]
     actions: Float[Array, "actions action"]
     starts: Int[Array, " bounds"]
     episodes: Int[Array, " episodes"]
-    pairs: Int[Array, " pairs"]  # the first state of every step of these episodes
+    pairs: Int[Array, " pairs"]  # index of the first state of every step in these episodes
 
 
 class Steps(NamedTuple):
-    """Steps of one trajectory, in the direction of the models."""
+    """Steps of one trajectory, in the models' direction of time."""
 
     states: Float[Array, "steps observation"]
     actions: Float[Array, "steps action"]
@@ -46,7 +46,7 @@ class Steps(NamedTuple):
 
 
 class Scales(eqx.Module):
-    """What standardises states, actions and differences of states."""
+    """Normalisers of states, actions and state differences."""
 
     state: Normaliser
     action: Normaliser
@@ -54,15 +54,15 @@ class Scales(eqx.Module):
     difference_std: Float[Array, " observation"]
 
     def restore(self, difference: Float[Array, " observation"]) -> Float[Array, " observation"]:
-        """A standardised difference in the states' own units.
+        """Convert a standardised difference to the units of the states.
 
-        Dimensions that never change have the deviation 0, so that no prediction moves them.
+        Constant dimensions have standard deviation 0, so no prediction changes them.
         """
         return difference * self.difference_std + self.difference.mean
 
 
 def scales_of(data: Dataset, forward: bool) -> Scales:
-    """The moments of all recorded steps, seen in one direction of time."""
+    """Moments of all recorded steps, in one direction of time."""
     differences = np.concatenate(list(_differences(data)))
     found = moments_of(differences if forward else -differences)
     return Scales(
@@ -82,7 +82,7 @@ def _differences(data: Dataset) -> Iterator[np.ndarray]:
 
 
 def sequences(data: Dataset, episodes: Int[np.ndarray, " episodes"]) -> Sequences:
-    """Some of the episodes, for `window` and `step` to draw from."""
+    """Select episodes for `window` and `step` to sample from."""
     steps = [np.arange(data.starts[e], data.starts[e + 1] - 1) for e in episodes]
     int32 = lambda x: jnp.asarray(np.asarray(x, np.int32))  # noqa: E731
     return Sequences(
@@ -97,13 +97,13 @@ def sequences(data: Dataset, episodes: Int[np.ndarray, " episodes"]) -> Sequence
 def window(
     rows: Sequences, episode: Int[Array, ""], steps: int, key: PRNGKeyArray, *, forward: bool
 ) -> Steps:
-    """`steps` steps of an episode, anywhere in it if it is longer."""
+    """`steps` steps of an episode, at a random position if the episode is longer."""
     begin, end = rows.starts[episode], rows.starts[episode + 1]
-    length = end - 1 - begin  # steps that there are
+    length = end - 1 - begin  # number of steps in the episode
     skipped = jax.random.randint(key, (), 0, jnp.maximum(length - steps, 0) + 1)
     wanted = skipped + jnp.arange(steps)
     step = jnp.minimum(wanted, length - 1)
-    before = begin + step if forward else end - 2 - step  # the earlier state of the step
+    before = begin + step if forward else end - 2 - step  # index of the earlier state of the step
     earlier, later = rows.observations[before], rows.observations[before + 1]
     return Steps(
         states=earlier if forward else later,
@@ -116,9 +116,9 @@ def window(
 class Proposer(eqx.Module):
     """A conditional variational autoencoder over actions (Wang et al., 2021).
 
-    The encoder compresses the action that was taken at a state to a Gaussian in a latent space of
-    twice its size; the decoder makes an action of a state and a latent. Fed with latents from the
-    standard Gaussian it proposes actions as various as those of the data.
+    The encoder maps the action taken in a state to a Gaussian over a latent space of twice the
+    action's size. The decoder maps a state and a latent to an action. With latents from the
+    standard Gaussian, it proposes actions as diverse as those in the data.
     """
 
     scales: Scales
@@ -128,22 +128,22 @@ class Proposer(eqx.Module):
     action_half: Float[Array, " action"]
 
     def encode(self, state: Array, action: Array) -> tuple[Array, Array]:
-        """Mean and log deviation of the latent."""
+        """Mean and log standard deviation of the latent."""
         inputs = jnp.concatenate([self.scales.state(state), self.scales.action(action)])
         mean, log_std = jnp.split(self.encoder(inputs), 2)
         return mean, jnp.clip(log_std, -4.0, 15.0)
 
     def decode(self, state: Array, latent: Array) -> Float[Array, " action"]:
-        """An action within its bounds."""
+        """Decode an action within its bounds."""
         raw = self.decoder(jnp.concatenate([self.scales.state(state), latent]))
         return self.action_centre + self.action_half * jnp.tanh(raw)
 
     def loss(
         self, state: Array, action: Array, kl_weight: float, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """Squared error of the reconstruction plus the weighted divergence from the prior.
+        """Squared reconstruction error plus the weighted KL divergence from the prior.
 
-        Both are means over their dimensions, and actions count in units of half their range.
+        Both are means over dimensions; actions are scaled by half their range.
         """
         mean, log_std = self.encode(state, action)
         latent = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
@@ -168,10 +168,10 @@ def make_proposer(
 
 
 class Dynamics(eqx.Module):
-    """GRU layers (Cho et al., 2014) and a linear head: how the state changes from step to step.
+    """GRU layers (Cho et al., 2014) with a linear head that predicts the change of the state.
 
-    With Equinox' cell a gradient takes 28 ms where one product for all inputs took 30 ms, but a
-    step of 1,024 rollouts 14 ms instead of 8; there are many more gradients than such steps.
+    With Equinox's cell, a gradient takes 28 ms instead of 30 ms with a fused input product, but a
+    step of 1,024 rollouts takes 14 ms instead of 8 ms. Gradients far outnumber rollout steps.
     """
 
     scales: Scales
@@ -179,13 +179,13 @@ class Dynamics(eqx.Module):
     head: Linear
 
     def empty(self) -> Memory:
-        """What is remembered before the first step."""
+        """The hidden state before the first step."""
         return tuple(jnp.zeros(layer.hidden_size) for layer in self.layers)
 
     def step(
         self, memory: Memory, state: Array, action: Array
     ) -> tuple[Memory, Float[Array, " observation"]]:
-        """What is remembered after a step, and the state that it leads to."""
+        """The hidden state after a step, and the predicted next state."""
         inputs = self._inputs(state, action)
         memory, features = self._remember(memory, inputs)
         change = self.head(jnp.concatenate([features, inputs]))
@@ -194,7 +194,7 @@ class Dynamics(eqx.Module):
     def differences(
         self, states: Float[Array, "steps observation"], actions: Float[Array, "steps action"]
     ) -> Float[Array, "steps observation"]:
-        """Standardised predicted differences along a recorded trajectory."""
+        """Predicted standardised differences along a recorded trajectory."""
         inputs = self._inputs(states, actions)
         remember = lambda memory, x: self._remember(memory, x)  # noqa: E731
         features = jax.lax.scan(remember, self.empty(), inputs)[1]
@@ -204,7 +204,7 @@ class Dynamics(eqx.Module):
         return jnp.concatenate([self.scales.state(states), self.scales.action(actions)], -1)
 
     def _remember(self, memory: Memory, features: Array) -> tuple[Memory, Array]:
-        """What is remembered after one more input, and the features of the last layer."""
+        """The hidden state after one more input, and the features of the last layer."""
         after = []
         for layer, known in zip(self.layers, memory, strict=True):
             features = layer(features, known)
@@ -212,7 +212,7 @@ class Dynamics(eqx.Module):
         return tuple(after), features
 
     def loss(self, steps: Steps) -> Float[Array, ""]:
-        """Summed over steps, averaged over dimensions: squared error of the difference."""
+        """Squared error of the differences, summed over steps and averaged over dimensions."""
         target = self.scales.difference(steps.nexts - steps.states)
         error = target - self.differences(steps.states, steps.actions)
         return jnp.sum(jnp.where(steps.valid, jnp.mean(error**2, -1), 0.0))

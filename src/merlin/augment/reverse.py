@@ -1,17 +1,19 @@
-"""Merlin-P: new trajectories that a learned model walks backwards from goals.
+"""Merlin-P: synthetic trajectories from reverse rollouts of learned models.
 
 Jain and Ravanbakhsh, "Learning to Reach Goals via Diffusion" (ICML 2024), section 5.1.
 
-A reverse policy proposes the action that may have led to a state, a reverse dynamics model says
-where it was taken, and so on: from the last state of an episode a walk leads away from the goal,
-the forward process of the diffusion. The reverse policy is a CVAE, the dynamics model a GRU that
-reads the trajectory from its end and predicts differences of states (`models.py`). What leaves
-the range of the data or is not finite is dropped. The forward twin walks on from first states.
+A reverse policy proposes an action that may have led to a state, and a reverse dynamics model
+predicts the state in which it was taken. Repeating this from the last state of an episode gives a
+rollout that leads away from the goal, the forward process of the diffusion. The reverse policy is a
+CVAE. The dynamics model is a GRU that reads the trajectory from its end and predicts state
+differences (`models.py`). Rollouts that leave the range of the data or are not finite are dropped.
+The forward variant rolls out from first states.
 
-The errors of a model add up along a walk. So walks are short unless `rollout_steps` is None: they
-branch off at any recorded state, and from there on the trajectory is the recorded one.
+Model errors accumulate along a rollout. By default rollouts are therefore short: they branch off at
+a random recorded state, and the rest of the trajectory is recorded. With `rollout_steps=None` they
+span whole episodes.
 
-Models take vectors: of images they are given latents (`latents.py`).
+The models need vectors; images are replaced by latents (`latents.py`).
 """
 
 import math
@@ -52,13 +54,13 @@ from merlin.nets.layers import CLIP, LEAST_STD
 
 ROLLOUTS_AT_ONCE = 1024
 LEAST_RANGE = 2 * CLIP * LEAST_STD
-"""What a range counts as at least: what a policy takes in of a dimension that hardly moves. The
-fingers of a closed gripper rattle by micrometres, and no model follows that."""
+"""Lower bound on the range of a dimension, matching the resolution of a policy's inputs. The
+fingers of a closed gripper move by micrometres, which no model predicts."""
 
 
 @dataclass(frozen=True)
 class Rollouts(Augmentation):
-    """Trajectories made by learned models (Merlin-P)."""
+    """Trajectories from rollouts of learned models (Merlin-P)."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {
@@ -84,27 +86,25 @@ class Rollouts(Augmentation):
         },
     }
 
-    trajectories: int | None = None  # to make; none: as many as there are, at most 10,000
-    rollout_steps: int | None = (
-        10  # made by the models; none: whole episodes, from their last state
-    )
-    final_goals: bool = False  # the last state is the desired goal, as in the paper's release
+    trajectories: int | None = None  # to make; none: as many as recorded, at most 10,000
+    rollout_steps: int | None = 10  # length of a rollout; none: whole episodes, from their end
+    final_goals: bool = False  # use the last state as the desired goal, as in the release
     proposer_hidden: tuple[int, ...] = (256, 256)
     kl_weight: float = 0.05
-    latent_scale: float = 1.0  # of the latents that actions are made of
+    latent_scale: float = 1.0  # standard deviation of the sampled latents
     dynamics_width: int = 256
     dynamics_layers: int = 1
     model_learning_rate: float = 3e-4
     model_epochs: int = 20
-    model_batch: int = 256  # transitions that the policy learns from at once
+    model_batch: int = 256  # transitions per minibatch of the reverse policy
     model_max_updates: int | None = 40_000
-    dynamics_batch: int = 32  # trajectories that the dynamics model learns from at once
+    dynamics_batch: int = 32  # trajectories per minibatch of the dynamics model
     dynamics_max_updates: int | None = 10_000
-    state_noise: float = 0.1  # on the states that it learns from, in deviations of differences
-    held_out: float = 0.05  # share of episodes that measure the dynamics model
-    margin: float = 0.05  # how far out of the data's range a rollout may go, in ranges
-    attempts: int = 10  # at most so many rollouts per trajectory wanted
-    forward: bool = False  # from first states on instead of from last states back
+    state_noise: float = 0.1  # on the model's input states, in deviations of differences
+    held_out: float = 0.05  # fraction of episodes used to evaluate the dynamics model
+    margin: float = 0.05  # how far rollouts may leave the data's range, as a fraction of it
+    attempts: int = 10  # limit on the rollouts per requested trajectory
+    forward: bool = False  # roll out forwards from first states
 
     def __post_init__(self) -> None:
         counts = [self.dynamics_width, self.dynamics_layers, self.model_epochs, self.model_batch]
@@ -116,9 +116,9 @@ class Rollouts(Augmentation):
         for name in ("kl_weight", "latent_scale", "state_noise", "margin"):
             value = vars(self)[name]
             if not (math.isfinite(value) and value >= 0):
-                raise MerlinError(f"{name}: {value} is not a number from 0 up.")
+                raise MerlinError(f"{name}: {value} is not a non-negative number.")
         if not 0 <= self.held_out < 1:
-            raise MerlinError(f"held_out: {self.held_out} is no share below 1.")
+            raise MerlinError(f"held_out: {self.held_out} is not a fraction below 1.")
 
     @property
     def sees_images(self) -> bool:
@@ -138,7 +138,7 @@ class Rollouts(Augmentation):
     def fit(
         self, data: Dataset, *, seed: int, quiet: bool = True
     ) -> tuple[Proposer, Dynamics, dict[str, Any]]:
-        """Train both models, and measure the dynamics model on the episodes held out."""
+        """Train both models, and evaluate the dynamics model on held-out episodes."""
         keys = jax.random.split(jax.random.key(seed), 4)
         order = np.random.default_rng((seed, 2)).permutation(len(data))
         held = min(math.ceil(self.held_out * len(data)), len(data) - 1)
@@ -172,15 +172,15 @@ class Rollouts(Augmentation):
         report = {"policy_loss": proposer_loss, "dynamics_loss": dynamics_loss}
         if held:
             explained, variance = self.explained(dynamics, data, np.sort(order[:held]))
-            # Of all variance together, in the states' own units: a mean over dimensions counts
-            # what hardly moves, like closed fingers, as much as what does.
+            # Of the total variance, in the units of the states. A mean over dimensions would give
+            # dimensions that hardly move, like closed fingers, equal weight.
             report["explained_variance"] = float(explained @ variance / variance.sum())
             report["mean_explained_variance"] = float(explained.mean())
             report["least_explained_variance"] = float(explained.min())
         return proposer, dynamics, report
 
     def _steps(self, data: Dataset) -> int:
-        """How long rollouts are."""
+        """The length of a rollout."""
         most = int(data.lengths.max()) - 1
         return most if self.rollout_steps is None else min(most, self.rollout_steps)
 
@@ -207,7 +207,7 @@ class Rollouts(Augmentation):
         chosen = jax.random.randint(draw, (self.dynamics_batch,), 0, len(rows.episodes))
         cut = lambda e, k: window(rows, e, steps, k, forward=self.forward)  # noqa: E731
         windows = jax.vmap(cut)(rows.episodes[chosen], jnp.stack(keys))
-        # A model that has seen only recorded states does not find back once it is off them.
+        # Noise on the inputs: a model trained on exact states alone does not recover from errors.
         amount = self.state_noise * model.scales.difference_std
         astray = windows.states + amount * jax.random.normal(noise, windows.states.shape)
         windows = windows._replace(states=astray)
@@ -217,9 +217,9 @@ class Rollouts(Augmentation):
     def explained(
         self, dynamics: Dynamics, data: Dataset, episodes: Int[np.ndarray, " episodes"]
     ) -> tuple[Float[np.ndarray, " moving"], Float[np.ndarray, " moving"]]:
-        """Variance of one-step differences: the share that is predicted, and how much there is.
+        """The explained fraction and the size of the variance of one-step differences.
 
-        For each dimension that moves.
+        Computed per dimension, for dimensions that change.
         """
         rows = sequences(data, episodes)
         steps = min(self._steps(data), WINDOW)
@@ -237,7 +237,7 @@ class Rollouts(Augmentation):
         count = float(sum(counts))
         error, total, square = np.sum([np.asarray(s, np.float64) for s in sums], 0) / count
         variance = square - total**2
-        moving = variance > 1e-8  # of a deviation of 1: the others never change
+        moving = variance > 1e-8  # relative to a deviation of 1; excludes constant dimensions
         if not moving.any():
             return np.ones(1), np.ones(1)
         unit = 1.0 / np.asarray(dynamics.scales.difference.scale, np.float64)[moving]
@@ -246,9 +246,9 @@ class Rollouts(Augmentation):
     def roll_out(
         self, data: Dataset, proposer: Proposer, dynamics: Dynamics, *, seed: int, quiet: bool
     ) -> tuple[np.ndarray, np.ndarray, Int[np.ndarray, " trajectories"], dict[str, Any]]:
-        """States and actions of as many good trajectories as are wanted, back to back in time.
+        """States and actions of the requested number of valid trajectories, in chronological order.
 
-        Each is a rollout and what was recorded from where it branched off.
+        Each consists of a rollout and the recorded part of the episode from which it branched off.
         """
         wanted = self.wanted(data)
         rng = np.random.default_rng((seed, 3))
@@ -306,8 +306,8 @@ class Rollouts(Augmentation):
         size: Int[np.ndarray, " n"],
         rng: np.random.Generator,
     ) -> Int[np.ndarray, " n"]:
-        """Rows that rollouts of a size start at, so that none outgrows its episode."""
-        recorded = rng.integers(data.lengths[episodes] - size)  # steps that stay recorded
+        """Random start rows for rollouts of a given length, such that none outgrows its episode."""
+        recorded = rng.integers(data.lengths[episodes] - size)  # number of recorded steps kept
         if self.rollout_steps is None:
             recorded[:] = 0
         first, last = data.starts[episodes], data.starts[episodes + 1] - 1
@@ -316,7 +316,7 @@ class Rollouts(Augmentation):
     def _whole(
         self, data: Dataset, episode: int, row: int, states: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A rollout joined to what was recorded from its row on, in order of time."""
+        """Join a rollout to the recorded steps at its start row, in chronological order."""
         first, end = data.starts[episode], data.starts[episode + 1]
         if self.forward:
             seen, moves = (
@@ -330,7 +330,7 @@ class Rollouts(Augmentation):
     def _roll(
         self, proposer: Proposer, dynamics: Dynamics, state: Array, steps: int, key: PRNGKeyArray
     ) -> tuple[Float[Array, "states observation"], Float[Array, "steps action"]]:
-        """One walk in the models' direction of time."""
+        """One rollout in the models' direction of time."""
         latents = 2 * len(proposer.action_centre)
 
         def body(carry: tuple[Any, Array], key: PRNGKeyArray) -> tuple[Any, tuple[Array, Array]]:
@@ -346,10 +346,10 @@ class Rollouts(Augmentation):
 
 
 def _range(rows: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
-    """Lowest and highest value per dimension, widened by a share of the distance."""
+    """Minimum and maximum per dimension, widened by a fraction of the range."""
     pieces = [rows[begin : begin + ROWS_AT_ONCE] for begin in range(0, len(rows), ROWS_AT_ONCE)]
     low = np.min([piece.min(0) for piece in pieces], axis=0)
     high = np.max([piece.max(0) for piece in pieces], axis=0)
-    # Rounding alone moves a dimension that never changes in the data.
+    # Allow for rounding in dimensions that are constant in the data.
     slack = margin * np.maximum(high - low, LEAST_RANGE) + 1e-6 * np.maximum(abs(low), abs(high))
     return low - slack, high + slack

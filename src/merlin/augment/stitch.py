@@ -1,20 +1,19 @@
-"""Merlin-NP: new trajectories by switching between recorded ones where they meet.
+"""Merlin-NP: synthetic trajectories by stitching recorded ones where they meet.
 
 Jain and Ravanbakhsh, "Learning to Reach Goals via Diffusion" (ICML 2024), section 5.2.
 
-If two states of different episodes are nearly the same, the way that led to one also leads to
-the other. So a walk starts at the last state of an episode and goes back step by step; at each
-state it looks for the nearest state of another episode in the space of a contrastive encoder
-(`encoder.py`), and if their cosine similarity reaches the threshold it goes on backwards from
-there. It never switches straight back to the episode that it came from: two episodes that run
-side by side, or rest in the same corner, would be swapped at every step. It ends when it has as
-many states as the episode it began in; if it meets a first state earlier it is dropped, and so is
-a walk that never switched, which is a copy of an episode. The forward twin starts at first states
-and goes on to the ends.
+If two states of different episodes are nearly identical, the path to one also leads to the other. A
+walk starts at the last state of an episode and moves back step by step. At each state it finds the
+nearest state of another episode in the space of a contrastive encoder (`encoder.py`). If the cosine
+similarity reaches the threshold, it continues backwards from there. It never switches straight back
+to the previous episode, since otherwise two parallel episodes would alternate at every step. A walk
+ends when it has as many states as the episode it began in. Walks that reach a first state earlier
+are dropped, and so are walks that never switched, as they copy an episode. The forward variant
+starts at first states.
 
-A walk is kept as a list of rows of the dataset, in order of time. Backwards and forwards alike
-every row brings its own action, so each pair of state and action is one that was recorded; only
-the state that follows a switch is a neighbour of the one that did.
+A walk is a list of dataset rows in chronological order. In both directions each row keeps its own
+action, so every state-action pair was recorded. Only the state after a switch is approximate: it is
+a neighbour of the true next state.
 """
 
 import math
@@ -44,18 +43,18 @@ from merlin.io.progress import Progress
 NONE, UNKNOWN = -1, -2
 Rows = Int[np.ndarray, " n"]
 Partner = Callable[[Rows], Rows]
-"""For each row the one to switch to, or NONE."""
+"""Maps each row to the row to switch to, or NONE."""
 WANTED_STITCHES = 2.5
 SAMPLE = 1000
-"""So many walks tell what a threshold does."""
+"""Number of walks used to calibrate a threshold."""
 
 
 class Neighbours:
-    """For any state the nearest one of another episode, if it lies within a distance.
+    """Finds the nearest state of another episode within a distance bound.
 
-    Only neighbours within the bound matter, so the tree need not look beyond it. A state is
-    searched for when it is first asked for and remembered, since walks meet the same states
-    again and again; what was found stays right when `bound` is made smaller.
+    The tree search stops at the bound, since farther neighbours are not needed. Results are cached
+    on first use, because walks visit the same states many times. They remain valid if `bound` is
+    reduced.
     """
 
     def __init__(
@@ -68,17 +67,17 @@ class Neighbours:
     ):
         self.bound = bound
         among = np.ones(len(embeddings), bool) if among is None else among
-        # Those that can be found stand first, so that the tree needs no copy of them.
+        # Eligible neighbours come first, so that the tree needs no copy of them.
         count = np.arange(len(embeddings), dtype=np.int32)
         self._rows = np.concatenate([count[among], count[~among]])
         self._place = np.empty_like(self._rows)
         self._place[self._rows] = count
-        # Turned so that the first axes hold most of the spread: distances stay as they are, and
-        # the tree's boxes follow the surface that the embeddings lie on.
+        # Rotating the principal axes to the front preserves distances and aligns the tree's boxes
+        # with the surface on which the embeddings lie.
         self._points = _along_main_axes(embeddings, self._rows)
         self._episode = np.repeat(count[: len(starts) - 1], np.diff(starts))
         self._longest = int(np.diff(starts).max())
-        # Splitting at the middle of a box is much faster than at the median, and as good here.
+        # Splitting boxes at their midpoint is much faster than at the median, and no worse here.
         self._tree = cKDTree(self._points[: among.sum()], leafsize=8, balanced_tree=False)
         self._order = np.zeros_like(self._rows)
         self._order[self._rows[self._tree.indices]] = count[: self._tree.n]
@@ -86,14 +85,14 @@ class Neighbours:
         self._distance = np.full(len(embeddings), np.inf)
 
     def nearest(self, states: Rows) -> tuple[Rows, Float[np.ndarray, " n"]]:
-        """The nearest foreign rows and how far they are; NONE and infinity without any."""
+        """The nearest rows of other episodes and their distances, or NONE and infinity."""
         new = np.unique(states[self._known[states] == UNKNOWN])
         if len(new):
             self._known[new], self._distance[new] = self._search(new)
         return self._known[states], self._distance[states]
 
     def within(self, bound: float) -> Partner:
-        """Partners that are no farther than a bound, which may be tighter than that of all."""
+        """Partners within a bound, which may be tighter than the bound of the search."""
 
         def partner(states: Rows) -> Rows:
             rows, distance = self.nearest(states)
@@ -102,9 +101,9 @@ class Neighbours:
         return partner
 
     def _search(self, states: Rows) -> tuple[Rows, Float[np.ndarray, " n"]]:
-        """Ask for more and more neighbours until one is foreign or the bound is passed."""
+        """Query increasing numbers of neighbours until one is foreign or the bound is exceeded."""
         found, distance = np.full(len(states), NONE), np.full(len(states), np.inf)
-        # In the order of the tree: states that are searched for together share its branches.
+        # In tree order: states that are queried together share branches.
         pending, k = np.argsort(self._order[states], kind="stable"), 2
         while len(pending) and self._tree.n:
             asked = states[pending]
@@ -122,7 +121,7 @@ class Neighbours:
             hit = pending[has]
             found[hit] = rows[has, first[has]]
             distance[hit] = far[has, first[has]]
-            # All k are of the own episode: farther ones may be foreign, if there are farther ones.
+            # All k neighbours are of the same episode; look farther if there are more.
             pending = pending[~has & near[:, -1]]
             if k > self._longest:
                 break
@@ -131,19 +130,19 @@ class Neighbours:
 
 
 class Walks(NamedTuple):
-    """Rows of walks in order of time, and which walks have come to their end."""
+    """Rows of walks in chronological order, and which walks are complete."""
 
-    rows: Int[np.ndarray, "walks steps"]  # NONE beyond a walk's length
+    rows: Int[np.ndarray, "walks steps"]  # NONE beyond the end of a walk
     lengths: Int[np.ndarray, " walks"]
     complete: Bool[np.ndarray, " walks"]
 
     def switches(self) -> Bool[np.ndarray, "walks pairs"]:
-        """Where the next row is not the one that followed in the data."""
+        """Where the next row is not the recorded successor."""
         before, after = self.rows[:, :-1], self.rows[:, 1:]
         return (before != NONE) & (after != NONE) & (after != before + 1)
 
     def new(self) -> Bool[np.ndarray, " walks"]:
-        """Which walks came to their end and are no copies of an episode."""
+        """Which walks are complete and do not copy an episode."""
         return self.complete & self.switches().any(1)
 
     def stitches(self) -> float:
@@ -151,18 +150,18 @@ class Walks(NamedTuple):
         return float(self.switches().sum(1).mean()) if len(self.rows) else 0.0
 
     def only(self, kept: Bool[np.ndarray, " walks"]) -> "Walks":
-        """Some of the walks."""
+        """A subset of the walks."""
         return Walks(*(part[kept] for part in self))
 
 
 def _along_main_axes(
     points: Float[np.ndarray, "states embedding"], order: Rows
 ) -> Float[np.ndarray, "states embedding"]:
-    """The same points, in an order, after a rotation onto their principal axes."""
+    """The points, reordered and rotated onto their principal axes."""
     some = points[:: max(1, len(points) // 10_000)].astype(np.float64)
     axes = np.linalg.eigh(np.cov(some.T, bias=True).reshape(points.shape[1], -1))[1]
     axes, turned = np.ascontiguousarray(axes[:, ::-1]), np.empty(points.shape)
-    for begin in range(0, len(points), 1000):  # in pieces that stay in the cache: ten times faster
+    for begin in range(0, len(points), 1000):  # chunks that fit in the cache: ten times faster
         piece = points[order[begin : begin + 1000]].astype(np.float64)
         np.matmul(piece, axes, out=turned[begin : begin + 1000])
     return turned
@@ -171,15 +170,15 @@ def _along_main_axes(
 def walk(
     episodes: Rows, starts: Int[np.ndarray, " bounds"], partner: Partner, *, forward: bool
 ) -> Walks:
-    """One walk from an end of each of the episodes, all at once: one batched query per step."""
+    """One walk from an end of each episode, in parallel: one batched query per step."""
     lengths = np.diff(starts)[episodes]
     longest = int(lengths.max())
     episode_of = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     first, last = np.zeros(starts[-1], bool), np.zeros(starts[-1], bool)
     first[starts[:-1]], last[starts[1:] - 1] = True, True
-    left = np.full(len(episodes), NONE)  # the episode that each walk came from
-    # Walks spend most steps in the episode they began in, and a memory such as that of `Neighbours`
-    # is filled twice as fast by one large question.
+    left = np.full(len(episodes), NONE)  # the previous episode of each walk
+    # Walks spend most steps in their first episode, and one large query fills the cache of
+    # `Neighbours` twice as fast.
     began_in = np.zeros(len(starts) - 1, bool)
     began_in[episodes] = True
     partner(np.flatnonzero(np.repeat(began_in, np.diff(starts))))
@@ -199,7 +198,7 @@ def walk(
         if forward:
             ended = last[here]
             there = here + ~ended
-            # The last state needs no action, so there is nothing to switch for.
+            # The last state needs no action, so switching there has no effect.
             inner = ~ended & (lengths[going] > step + 1)
             there[inner] = switch(going[inner], there[inner])
         else:
@@ -218,17 +217,17 @@ def walk(
 def threshold_for(
     stitches: float, neighbours: Neighbours, starts: np.ndarray, episodes: Rows, *, forward: bool
 ) -> float:
-    """The similarity at which walks from these episodes make so many switches on average."""
+    """The similarity threshold at which walks make a given mean number of switches."""
     states = np.concatenate([np.arange(starts[e], starts[e + 1]) for e in episodes[:50]])
     distances = neighbours.nearest(states)[1]
     positive = distances[np.isfinite(distances) & (distances > 0)]
     if not len(positive):
-        raise MerlinError("threshold: no two episodes come near one another; set it to a number.")
+        raise MerlinError("threshold: no two episodes come close; set it to a number below 1.")
     low, high = math.log(positive.min()), math.log(positive.max())
     for _ in range(20):
         middle = (low + high) / 2
         walks = walk(episodes, starts, neighbours.within(math.exp(middle)), forward=forward)
-        # Walks that are cut short have had as many occasions to switch as steps.
+        # Incomplete walks had only as many chances to switch as steps.
         steps = (walks.rows != NONE).sum() - len(episodes)
         rate = walks.switches().sum() / max(1, steps) * (walks.lengths.mean() - 1)
         new = walks.new()
@@ -254,10 +253,10 @@ class Stitch(Augmentation):
         },
     }
 
-    threshold: float | str = "auto"  # cosine similarity to switch at; auto: 2.5 switches per walk
-    trajectories: int | None = None  # to make; none: as many as there are, at most 10,000
+    threshold: float | str = "auto"  # cosine similarity for a switch; auto: 2.5 per walk
+    trajectories: int | None = None  # to make; none: as many as recorded, at most 10,000
     copies: bool = False  # keep walks that never switch
-    final_goals: bool = False  # the last state is the desired goal, as in the paper's release
+    final_goals: bool = False  # use the last state as the desired goal, as in the release
     encoder_hidden: tuple[int, ...] = (256, 256, 256)
     embedding_dim: int = 16
     encoder_temperature: float = 0.5
@@ -265,14 +264,14 @@ class Stitch(Augmentation):
     encoder_epochs: int = 20
     encoder_batch: int = 256
     encoder_max_updates: int | None = 40_000  # 20 epochs of 10,000 episodes
-    attempts: int = 50  # at most so many walks per trajectory wanted
-    forward: bool = False  # from first states on instead of from last states back
+    attempts: int = 50  # limit on the walks per requested trajectory
+    forward: bool = False  # walk forwards from first states
 
     def __post_init__(self) -> None:
         numeric = not isinstance(self.threshold, str)
         if not (self.threshold == "auto" or (numeric and -1.0 <= float(self.threshold) < 1.0)):
             raise MerlinError(
-                f"threshold: {self.threshold} is no cosine below 1; give one, e.g. 0.9999, or auto."
+                f"threshold: {self.threshold} is not a cosine below 1; give e.g. 0.9999, or auto."
             )
         counts = [self.embedding_dim, self.encoder_epochs, self.encoder_batch, self.attempts]
         counts += [*self.encoder_hidden, len(self.encoder_hidden)]
@@ -294,7 +293,7 @@ class Stitch(Augmentation):
     def embed(
         self, data: Dataset, *, seed: int, quiet: bool = True
     ) -> tuple[Float[np.ndarray, "states embedding"], float]:
-        """The embeddings of all states by a newly trained encoder, and its loss."""
+        """Embeddings of all states from a newly trained encoder, and its loss."""
         updates = updates_of(
             self.encoder_epochs, len(data.actions), self.encoder_batch, self.encoder_max_updates
         )
@@ -319,16 +318,17 @@ class Stitch(Augmentation):
         seed: int,
         quiet: bool = True,
     ) -> tuple[Walks, dict[str, Any]]:
-        """Walks through embedded data until there are enough, and how that went."""
+        """Walk through the embedded data until there are enough walks; also return statistics."""
         rng = np.random.default_rng((seed, 1))
 
         def draw(n: int) -> Rows:
-            """Episodes in random order, each once before any comes again."""
+            """Episodes in random order, each once before any repeats."""
             rounds = [rng.permutation(len(data)) for _ in range(-(-n // len(data)))]
             return np.concatenate(rounds)[:n]
 
         starts = np.asarray(data.starts)
-        # From a first state there is no way back, from a last one none on: never switch to them.
+        # Never switch to a state where the walk would end: first states going back, last states
+        # going on.
         among = np.ones(len(embeddings), bool)
         among[starts[1:] - 1 if self.forward else starts[:-1]] = False
         with Progress("index", len(embeddings), "states", quiet=quiet) as bar:
@@ -355,7 +355,7 @@ class Stitch(Augmentation):
                 bar.update(min(walked, wanted))
         if not walked:
             raise MerlinError(
-                f"stitching: of {tried} walks {short} met the end of an episode too early and "
+                f"stitching: of {tried} walks {short} reached the end of an episode too early and "
                 f"{copies} never switched; set threshold=auto."
             )
         advice = "set threshold=auto, or raise the number of attempts."
@@ -384,10 +384,10 @@ def _join(parts: list[Walks], most: int) -> Walks:
 
 
 def _dataset_of(data: Dataset, walks: Walks, final_goals: bool) -> Dataset:
-    """The rows of complete walks as a dataset of their own; images are not copied."""
+    """Convert complete walks to a dataset; images are not copied."""
     inside = walks.rows != NONE
     rows = walks.rows[inside]
-    # A row's action stands as many places before it as episodes have ended before.
+    # Episodes have one action fewer than states, so action rows are offset by the episode index.
     episode = np.searchsorted(data.starts, rows, side="right") - 1
     acting = np.ones(len(rows), bool)
     acting[np.cumsum(walks.lengths) - 1] = False

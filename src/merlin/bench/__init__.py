@@ -1,1 +1,1 @@
-"""The benchmark: grids of cells, each one run with one row of results."""
+"""The benchmark: grids of cells, where each cell is one run and gives one row of results."""

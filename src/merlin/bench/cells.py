@@ -1,4 +1,4 @@
-"""Running one cell: from what was asked for to its row of results."""
+"""Run one cell of a grid and make its row of results."""
 
 import datetime
 import time
@@ -33,9 +33,9 @@ SHARED = "shared"
 def run_cell(
     memory: dict[str, Any], cell: Cell, folder: Path, data: str | Path | Dataset
 ) -> Row | None:
-    """Train and score a cell, or go on where it was killed. A job for any engine.
+    """Train and score a cell, or continue where it was killed. Runs on any engine.
 
-    None while another bench runs the cell, which then also writes its row.
+    Returns None if another benchmark process is running the cell; that process writes its row.
     """
     with cell_lock(folder) as mine:
         if not mine:
@@ -81,12 +81,12 @@ def _run(cell: Cell, folder: Path, data: str | Path | Dataset) -> Row:
 
 
 def failed_row(cell: Cell, failure: Failure) -> Row:
-    """The row of a cell that came to nothing."""
+    """The row of a failed cell."""
     return make_row(cell, status="failed", error=failure.message, trace=failure.trace)
 
 
 def make_row(cell: Cell, **found: Any) -> Row:
-    """The row of a cell that ends now, with what was found; done unless it says otherwise."""
+    """The row of a cell that has just ended; its status is done unless given otherwise."""
     return Row(
         cell=cell.name,
         task=cell.task,
@@ -154,7 +154,7 @@ def _score(
 
 
 def _sweep(cell: Cell, policy: Policy) -> dict[str, Any] | None:
-    """The same policy at other horizons: what the ablation asks for needs no training."""
+    """Score the same policy at other horizons, which needs no further training."""
     if not cell.horizons:
         return None
     task = find(cell.task).from_pixels() if cell.pixels else find(cell.task)
@@ -171,7 +171,7 @@ def _sweep(cell: Cell, policy: Policy) -> dict[str, Any] | None:
 
 
 def _scores(found: Evaluation) -> dict[str, float]:
-    """Means over episodes and their deviations, from which a reader has the standard errors."""
+    """Means over episodes and their standard deviations, for computing standard errors."""
     return _rounded(
         {
             "return": float(found.returns.mean()),

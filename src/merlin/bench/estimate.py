@@ -1,4 +1,4 @@
-"""How long a grid will take, from speeds that were measured."""
+"""Estimate how long a grid will take, from measured speeds."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from merlin.envs.registry import Task, find
 from merlin.learners.registry import preset_names, split_name
 
 START_SECONDS = 8.0
-"""Of a cell: opening the data, compiling, opening environments."""
+"""Overhead of a cell: opening the data, compiling, opening environments."""
 
 
 AUGMENTED_EPISODES = 2_000
@@ -23,9 +23,10 @@ AUGMENTED_EPISODES = 2_000
 
 
 class Speeds:
-    """Seconds per cell, on one core; None where a speed that it needs was never measured.
+    """Seconds per cell on one core; None if a required speed was never measured.
 
-    Shipped figures (`benchmarks/speeds.py` measures them), over which go those of the rows at hand.
+    Shipped measurements (from `benchmarks/speeds.py`) are overridden by those in the available
+    rows.
     """
 
     def __init__(self, rows: Iterable[Row] = ()):
@@ -39,7 +40,7 @@ class Speeds:
         self._measured = {key: float(np.median(values)) for key, values in measured.items()}
 
     def seconds(self, cell: Cell) -> float | None:
-        """Of one cell."""
+        """Estimated seconds for one cell."""
         task = find(cell.task)
         # What an image's encoder takes for an action is little beside drawing the image.
         action = self._nearest("action_ms", task).get(_speed_name(cell.algo, cell.preset))
@@ -67,7 +68,7 @@ class Speeds:
         return None if each is None else each * max(size, 1.0)
 
     def _update(self, cell: Cell, task: Task) -> float | None:
-        """Milliseconds per update; on images only where that was measured on frames as large."""
+        """Milliseconds per update; for images, only if measured at the same image size."""
         key = _key(cell.algo, cell.preset, cell.pixels, dict(cell.settings))
         if key in self._measured:
             return self._measured[key]
@@ -81,26 +82,26 @@ class Speeds:
         return known.get(own, {}).get(cell.algo)
 
     def _nearest(self, speed: str, task: Task) -> dict[str, float]:
-        """The speeds of the measured task whose observations are the nearest in size."""
+        """The speeds of the measured task with the most similar observation size."""
         known = self._shipped[speed]
         sizes = {name: find(name).observation_dim for name in known}
         return known[min(sizes, key=lambda name: abs(math.log(sizes[name] / task.observation_dim)))]
 
 
 def _key(algo: str, preset: str | None, pixels: bool, settings: Mapping[str, str]) -> tuple:
-    """Rows of the same key are as fast as each other."""
+    """Rows with the same key have the same speed."""
     return algo, preset, pixels, "latent_updates" in settings
 
 
 def _speed_name(algo: str, preset: str | None) -> str:
-    """The name of a speed: the learner, as augmentations do not change it, and its preset."""
+    """The name of a speed: the learner, since augmentations do not affect it, and its preset."""
     learner = split_name(algo)[0]
     return f"{learner}/{preset}" if preset in preset_names(learner) else learner
 
 
 @dataclass(frozen=True)
 class Total:
-    """What is known of several cells together."""
+    """The estimate for several cells."""
 
     seconds: float
     unknown: tuple[Cell, ...]  # not in `seconds`
@@ -115,7 +116,7 @@ class Total:
 
 
 def total(cells: Sequence[Cell], speeds: Speeds, workers: int) -> Total:
-    """Of all cells, so many at a time; no less than the longest of them."""
+    """The estimate for all cells in parallel; at least that of the longest cell."""
     times = {cell: speeds.seconds(cell) for cell in cells}
     known = [times[cell] or 0.0 for cell in cells]
     unknown = tuple(cell for cell in cells if times[cell] is None)
@@ -123,7 +124,7 @@ def total(cells: Sequence[Cell], speeds: Speeds, workers: int) -> Total:
 
 
 def in_words(seconds: float | None) -> str:
-    """About how long, as people say it."""
+    """An approximate duration in words."""
     if seconds is None:
         return "unknown"
     if seconds < 90:

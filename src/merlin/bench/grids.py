@@ -1,7 +1,7 @@
-"""The named grids: which cells there are to run for each table and figure of the paper.
+"""The named grids: the cells behind each table and figure of the paper.
 
-A cell is one task, kind of data, method, seed and setting. Methods are taken from the registry, so
-one that is registered later is in the grids by itself.
+A cell is one task, kind of data, method, seed and setting. Methods come from the registry, so a
+newly registered method is included automatically.
 """
 
 import dataclasses
@@ -27,13 +27,13 @@ from merlin.errors import MerlinError
 from merlin.learners.registry import configure, field_names, method_names, preset_names
 
 TWINS = ("merlin-mb", "merlin-ts", "gcsl-ts")
-"""Methods of the paper's side experiments, which its main table leaves out."""
+"""Methods of the paper's side experiments, which are not in its main table."""
 RELEASED = "gofar-release"
-"""The preset of a baseline as the paper ran it, where ours is a better one."""
+"""Preset that reproduces a baseline as the paper ran it, where our default is stronger."""
 DIFFUSION = ("dd", "g-dql", "beso")
-"""Methods that denoise in every step. At the sizes of their releases a CPU trains them for days."""
+"""Methods that denoise at every step. At release size, a CPU needs days to train them."""
 SMALL, DEFAULT = "small", "default"
-"""The preset that the diffusion methods have in the grids, and the word for that of nobody."""
+"""Preset of the diffusion methods in the grids, and the name that selects no preset."""
 MOST_EPISODES = 10_000
 OGBENCH_OWN = ("gcbc", "gcivl", "gciql", "qrl", "crl", "hiql")
 OGBENCH_METHODS = (*OGBENCH_OWN, "merlin", "merlin-plus", "merlin-map")
@@ -64,7 +64,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What it is called, whichever grid asks for it: what two grids share runs once."""
+        """A name that does not depend on the grid, so that cells shared by grids run once."""
         parts = [self.task, self.variant, self.algo]
         parts += [self.preset] if self.preset else []
         parts += [f"tuned={self.tuned}"] if self.tuned != "own" else []
@@ -80,7 +80,7 @@ class Cell:
 
     @property
     def command(self) -> str:
-        """What trains the same policy by itself; one core, as threads change the rounding."""
+        """A command that trains the same policy; on one core, since threads change the rounding."""
         words = ["merlin", "train", self.task, "--variant", self.variant, "--algo", self.algo]
         words += ["--updates", str(self.updates), "--seed", str(self.seed)]
         words += ["--eval-every", str(self.eval_every), "--eval-episodes", str(self.eval_episodes)]
@@ -98,7 +98,7 @@ class Cell:
         return f"NPROC=1 {shlex.join(words)} --out RUN"
 
     def describe(self) -> dict[str, Any]:
-        """All that decides the result, as JSON; what is usual is not named."""
+        """Everything that determines the result, as JSON; defaults are omitted."""
         asked = {**dataclasses.asdict(self), "settings": dict(self.settings)}
         del asked["grid"]
         if not self.pixels:
@@ -141,7 +141,7 @@ def default_updates(task: Task, variant: str, pixels: bool) -> int:
 
 
 def default_episodes(task: Task) -> int | None:
-    """As many as in the paper's data, within what a machine collects in minutes."""
+    """As many as in the paper's data, limited to what can be collected in minutes."""
     return MOST_EPISODES if task.episodes > MOST_EPISODES and not task.goal_count else None
 
 
@@ -158,7 +158,7 @@ def default_seeds(task: Task, method: str) -> int:
 
 
 def default_final_episodes(task: Task) -> int:
-    """More where they cost nothing."""
+    """More episodes where they are cheap."""
     return 1_000 if task.vector_entry_point else task.final_episodes
 
 
@@ -173,7 +173,7 @@ def _cells(
     settings: Sequence[tuple[tuple[str, str], ...]] = ((),),
     **values: Any,
 ) -> Iterator[Cell]:
-    """Tasks x variants x methods x settings x seeds, as chosen; OGBench's have one variant."""
+    """Tasks x variants x methods x settings x seeds, as chosen; OGBench tasks have one variant."""
     for name in choice.tasks or tasks:
         task = find(name)
         if choice.pixels and not task.pixels:
@@ -222,7 +222,7 @@ def _preset(choice: Choice, method: str) -> str | None:
 
 
 def _image_settings(method: str, task: Task, encoding: int) -> tuple[tuple[str, str], ...]:
-    """What a bench sets for images, or for latents that come after so many updates."""
+    """Settings for images, or for latents that are trained for a number of updates first."""
     if encoding:
         goal_is_all = task.observation_dim == task.goal_dim
         units = (("latent_units", "false"),) if goal_is_all else ()
@@ -236,7 +236,7 @@ def _main_methods() -> tuple[str, ...]:
 
 
 def _paper(choice: Choice) -> Iterator[Cell]:
-    """The paper's table, and beside our baselines those that the paper ran."""
+    """The paper's table; our baselines are run next to the ones the paper ran."""
     yield from _cells("paper", choice, methods=_main_methods())
     asked = choice.methods or _main_methods()
     released = tuple(name for name in asked if RELEASED in preset_names(name))
@@ -260,7 +260,7 @@ def _hindsight(choice: Choice) -> Iterator[Cell]:
 
 
 def _horizon(choice: Choice) -> Iterator[Cell]:
-    """One policy per dataset, scored at every horizon, and one that is told none."""
+    """One policy per dataset, scored at every horizon, and one without a horizon."""
     told_none = ((("horizon", "none"),),)
     yield from _cells("horizon", choice, methods=("merlin",), seeds=1, horizons=HORIZONS)
     yield from _cells("horizon", choice, methods=("merlin",), seeds=1, settings=told_none)
@@ -283,7 +283,7 @@ def _timing(choice: Choice) -> Iterator[Cell]:
 
 
 def _ogbench(choice: Choice) -> Iterator[Cell]:
-    """OGBench's protocol: 50 episodes at each of the five goals score a final policy."""
+    """OGBench's protocol: final policies are scored on 50 episodes for each of the five goals."""
     yield from _cells(
         "ogbench",
         choice,

@@ -1,4 +1,4 @@
-"""What a result was measured on."""
+"""The machine on which a result was measured."""
 
 import functools
 import os
@@ -15,7 +15,7 @@ PACKAGES = (
 
 @functools.cache
 def machine() -> dict[str, Any]:
-    """Processor, memory and versions; nothing that names a person or a place."""
+    """Processor, memory and versions; nothing that identifies a person or a place."""
     return {
         "cpu": _processor(),
         "cores": os.cpu_count(),

@@ -1,13 +1,14 @@
-"""The folder of a bench: what was asked for, what is done.
+"""The folder of a benchmark: its plan and its results.
 
-bench.json               the grids, the cells that each asks for, the commands that were given
+bench.json               the grids, the cells of each, and the commands that were given
 rows.jsonl               one line per grid and finished or failed cell: all that a report needs
 cells/NAME/row.json      the row of one cell, written when it is done
-cells/NAME/run/          its run folder, from which a killed cell goes on
+cells/NAME/run/          its run folder, from which a killed cell continues
 cells/NAME/.lock         locked by the process that runs the cell
 cells/shared/            latents and made trajectories, once for all cells that train on the same
 
-The first two are small text and worth keeping; cells may be deleted when policies are not needed.
+The first two are small text files worth keeping. Cells can be deleted if their policies are not
+needed.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from merlin.io.schema import read_as
 
 
 class ResultsFolder:
-    """Rows by the name of their cell, in memory and on disk."""
+    """Rows keyed by the name of their cell, in memory and on disk."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -47,7 +48,7 @@ class ResultsFolder:
             self.rows.setdefault(row.cell, row)
 
     def plan(self, name: str, cells: Sequence[Cell], command: str) -> None:
-        """Note what is asked for; refuse what contradicts what was run here before."""
+        """Record the plan; raise an error if it contradicts what was run here before."""
         refuse_links(self.folder)
         for cell in cells:
             self.check(cell)
@@ -62,7 +63,7 @@ class ResultsFolder:
         self._write_rows()
 
     def check(self, cell: Cell) -> None:
-        """A cell that is there must be the one that is asked for."""
+        """Raise an error if an existing cell of this name has different settings."""
         row = self.rows.get(cell.name)
         if row is None:
             return
@@ -87,7 +88,7 @@ class ResultsFolder:
         return self.folder / "cells" / cell.name
 
     def add(self, cell: Cell, row: Row) -> None:
-        """Keep a row; from now on its cell is done."""
+        """Store a row, which marks its cell as done."""
         self.rows[cell.name] = row
         write_json(self.place(cell) / "row.json", row.to_json())
         # Another bench in the same folder may have planned and done something since.
@@ -112,6 +113,6 @@ class ResultsFolder:
 
 @contextlib.contextmanager
 def cell_lock(place: Path) -> Iterator[bool]:
-    """Whether this process alone has a cell within the block; the lock ends with the process."""
+    """Whether this process holds the lock of a cell; it is released when the process ends."""
     with try_lock(place / ".lock") as holder:
         yield holder is None

@@ -1,6 +1,6 @@
-"""The row: what is kept of one cell of a grid, and all that a report is made from.
+"""Rows: the results of one cell of a grid, and the only input of a report.
 
-`Row` is the schema of a line of rows.jsonl and of a cell's row.json; both are read and written
+`Row` is the schema of a line of rows.jsonl and of a cell's row.json, which are read and written
 through it.
 """
 
@@ -21,12 +21,12 @@ MOST_BYTES = 1 << 30
 MOST_NUMBER = 10**18
 
 Scores = dict[str, float]
-"""`return` and `success`, and what is known of them: `episodes`, `return_std`, `step`."""
+"""`return` and `success`, with `episodes`, `return_std` and `step` if known."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method trained with one seed on one dataset: its scores, or why there are none."""
+    """One method trained with one seed on one dataset: its scores, or the reason for failure."""
 
     cell: str
     task: str
@@ -67,19 +67,19 @@ class Row:
 
     @property
     def all_updates(self) -> int:
-        """Of the method, and of the encoder of images that it learns from, if it has one."""
+        """Updates of the method plus those of its image encoder, if it has one."""
         return self.updates + int(self.settings.get("latent_updates", 0))
 
     @cached_property
     def method(self) -> str:
-        """What a table calls it: the algorithm, and what was set other than its defaults.
+        """The name in tables: the algorithm and its settings that differ from the defaults.
 
-        Settings that all rows from images share are left out.
+        Settings shared by all rows from images are omitted.
         """
         return self.method_without(*(IMAGE_SETTINGS if self.pixels else ()))
 
     def method_without(self, *axes: str) -> str:
-        """The method's name when some settings are an axis of the figure."""
+        """The method's name without the settings that are an axis of the figure."""
         parts = [self.preset] if self.preset else []
         parts += ["tuned=paper"] if self.asked.get("tuned") == "paper" else []
         settings = {k: v for k, v in self.settings.items() if k not in axes}
@@ -90,7 +90,7 @@ class Row:
         return f"{self.algo} ({', '.join(parts)})" if parts else self.algo
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written; what only some rows have is named only there."""
+        """The JSON form of the row; optional fields are omitted if not set."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         for name in ("grid", "trace", "episode_steps", "goals"):
             if not values[name]:
@@ -100,7 +100,7 @@ class Row:
 
 @cache
 def _kinds() -> dict[str, tuple[type, ...]]:
-    """Of every field, the types that its value in JSON may have."""
+    """The types that the JSON value of each field may have."""
 
     def types(hint: Any) -> tuple[type, ...]:
         if isinstance(hint, UnionType):
@@ -112,7 +112,7 @@ def _kinds() -> dict[str, tuple[type, ...]]:
 
 
 def parse(content: Any, where: str) -> Row:
-    """A row from its JSON, or one sentence that says what is wrong with it."""
+    """Parse a row from JSON; raise a one-sentence error if it is invalid."""
 
     def wrong(what: str) -> MerlinError:
         return MerlinError(f"{where}: {what}; delete it and run the bench again.")
@@ -143,7 +143,7 @@ def parse(content: Any, where: str) -> Row:
 
 
 def _numbers(row: Row) -> Iterator[tuple[str, Any]]:
-    """Every number that a table or figure may show, with its place."""
+    """Every number that a table or figure may show, with its location."""
     for name, scores in (("final", row.final), ("best", row.best)):
         if scores is not None:
             yield from _scores(name, scores)
@@ -167,7 +167,7 @@ def _scores(place: str, scores: Any, *more: str) -> Iterator[tuple[str, Any]]:
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """A folder's bench.json: the grids, the cells of each, and the commands that were given."""
+    """Read a folder's bench.json: the grids, their cells, and the commands that were given."""
     path = folder / "bench.json"
     about = read_json(path, "a bench folder (`merlin bench --out DIR`)")
     if (about.get("format"), about.get("schema")) != (FORMAT, SCHEMA):
@@ -179,12 +179,12 @@ def read_about(folder: Path) -> dict[str, Any]:
 
 
 def read_row(path: Path) -> Row:
-    """The row of one cell."""
+    """Read the row of one cell."""
     return parse(read_json(path, "a row of results"), str(path))
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of rows.jsonl. An unfinished last line is what a kill leaves: no row, no error."""
+    """Read rows.jsonl. An incomplete last line, left by a kill, is ignored."""
     try:
         lines = read_limited(path, MOST_BYTES).split(b"\n")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Running a grid: data first, then every cell that has no row yet."""
+"""Run a grid: collect the data, then run every cell that has no row yet."""
 
 import math
 import time
@@ -20,7 +20,7 @@ from merlin.parallel.engine import Engine, check_engine, open_engine
 from merlin.parallel.workers import Failure, default_workers
 
 WAIT = 5.0
-"""Seconds until cells that another bench is at are asked for again."""
+"""Seconds between attempts to run cells that another process has locked."""
 
 
 def run_bench(
@@ -35,11 +35,10 @@ def run_bench(
     retry_failed: bool = False,
     quiet: bool = True,
 ) -> ResultsFolder:
-    """Run what is missing of a grid, and keep a row for every cell.
+    """Run the missing cells of a grid, and store a row for each.
 
-    Started again after a kill, no finished cell runs twice and none is lost. A cell that fails
-    has its error in its row and stops nobody. Benches that run in one folder at the same time
-    share its cells.
+    After a kill, a restart repeats no finished cell and loses none. A failed cell stores its error
+    in its row and does not stop the others. Processes that run in the same folder share its cells.
     """
     check_engine(engine, workers, address)
     results = ResultsFolder(Path(out))
@@ -90,12 +89,12 @@ def _run(
 
 
 def _data_of(cell: Cell) -> tuple[str, str, int, bool]:
-    """What tells the datasets of cells apart."""
+    """Identifies the dataset of a cell."""
     return cell.task, cell.variant, cell.data_episodes, cell.pixels
 
 
 def _gather(cells: Sequence[Cell], engine: Engine, quiet: bool) -> dict[Any, Any]:
-    """The datasets that the cells share, collected where they are not in the cache."""
+    """The datasets of the cells, collected if they are not in the cache."""
     shared: dict[Any, Any] = {}
     for cell in cells:
         if _data_of(cell) in shared:

@@ -1,4 +1,4 @@
-"""Trajectories on disk and in memory, and what a learner is shown of them."""
+"""Trajectories on disk and in memory, and how minibatches are sampled from them."""
 
 from merlin.data.dataset import Dataset, Episode
 from merlin.data.formats import load, save_as

@@ -1,4 +1,4 @@
-"""Compressed data, of which the size is known before memory is set aside."""
+"""Compressed data whose size is checked before memory is allocated."""
 
 import math
 import os
@@ -12,13 +12,13 @@ from merlin.errors import MerlinError
 from merlin.io.files import open_regular
 
 FREE_BYTES, RATIO = 1 << 28, 200
-"""Compressed data may unpack to so many bytes, or to so many times those in the file."""
+"""Compressed data may unpack to this many bytes, or to this many times the file's size."""
 
 
 def check_unpacked(where: str | Path, unpacked: int, stored: int) -> None:
-    """Refuse data that claims to be far larger than its file, before memory is set aside.
+    """Raise an error for data that claims to be far larger than its file, before allocating memory.
 
-    `MERLIN_MAX_RATIO` allows more than the usual ratio.
+    The environment variable `MERLIN_MAX_RATIO` allows a larger ratio.
     """
     given = os.environ.get("MERLIN_MAX_RATIO", str(RATIO))
     if not given.isdecimal():
@@ -31,11 +31,11 @@ def check_unpacked(where: str | Path, unpacked: int, stored: int) -> None:
 
 
 def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Those of the named arrays that an .npz holds; its checksums are verified."""
+    """Read those of the named arrays that an .npz holds, verifying their checksums."""
     wanted = {f"{name}.npy": name for name in names}
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
-            archive.open(member).close()  # fails if its name is not the same in both places
+            archive.open(member).close()  # fails if the two copies of the name differ
         members = [member for member in archive.infolist() if member.filename in wanted]
         unpacked = sum(member.file_size for member in members)
         check_unpacked(path, unpacked, os.fstat(file.fileno()).st_size)
@@ -43,7 +43,7 @@ def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    """One array, whose declared shape must be that of the bytes that are there."""
+    """Read one array, whose declared shape must match its number of bytes."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         read_header = {
@@ -54,6 +54,6 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
         size = member.file_size - file.tell()
         if dtype.hasobject or math.prod(shape) * dtype.itemsize != size:
             raise ValueError(f"{member.filename} has {size} bytes for {dtype}{list(shape)}")
-        content = bytearray(file.read(size))  # to its end, where the checksum is compared
+        content = bytearray(file.read(size))  # to the end, where the checksum is verified
     array = np.frombuffer(content, dtype)
     return array.reshape(shape[::-1]).T if column_major else array.reshape(shape)

@@ -1,4 +1,4 @@
-"""Timestamps of a log: whether they step evenly, and whether two clocks agree."""
+"""Timestamps of a log: whether they are evenly spaced, and whether two clocks agree."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,20 +7,20 @@ import numpy as np
 from jaxtyping import Int
 
 EVEN = 0.5
-"""By how much of its usual length a step may be longer or shorter."""
+"""Allowed deviation of a time step, relative to the usual one."""
 _CLOCK = re.compile(r"(^|[._/\s])t$|time(?!out|_?step)|stamp", re.IGNORECASE)
 
 
 def clocks_in(names: Iterable[str]) -> list[str]:
-    """The columns that are clocks, by their names."""
+    """The columns that are clocks, judged by their names."""
     return [name for name in names if _CLOCK.search(name)]
 
 
 def odd_clocks(
     clocks: Mapping[str, np.ndarray], ends: Int[np.ndarray, " episodes"], rate: float | None
 ) -> list[str]:
-    """One sentence for everything that is odd about the timestamps; `rate` is what the log says of
-    its frequency in Hz."""
+    """One sentence per problem with the timestamps; `rate` is the frequency in Hz declared by the
+    log."""
     inside = np.ones(int(ends[-1]) - 1, bool)
     inside[ends[:-1] - 1] = False
     said: list[str] = []
@@ -56,7 +56,7 @@ def odd_clocks(
 def _apart(
     one: tuple[str, np.ndarray, float], two: tuple[str, np.ndarray], ends: np.ndarray
 ) -> list[str]:
-    """What to say of two clocks that drift apart within an episode."""
+    """A sentence about two clocks that drift apart within an episode."""
     apart = two[1] - one[1]
     starts = np.concatenate([[0], ends[:-1]])
     drift = np.maximum.reduceat(apart, starts) - np.minimum.reduceat(apart, starts)

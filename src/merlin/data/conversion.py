@@ -1,4 +1,4 @@
-"""What the readers of other formats share: number types, goals within states, action bounds."""
+"""Helpers for readers of other formats: number types, goals within states, action bounds."""
 
 import contextlib
 import re
@@ -12,16 +12,16 @@ from jaxtyping import Float
 from merlin.errors import MerlinError
 
 BOUND_SLACK = 1e-4
-"""How far an action may stand outside its bounds: float32 rounding of a clipped action."""
+"""How far an action may exceed its bounds, to allow for float32 rounding."""
 MOST_DIMENSIONS = 100_000
-"""More numbers than any state has: phi is not expanded beyond."""
+"""Upper bound on the size of a state, to limit the expansion of phi."""
 
 Phi = str | Sequence[int]
-"""Which numbers of a state are its goal: "3:6", "0,1,5", or the indices themselves."""
+"""Which columns of a state are its goal: "3:6", "0,1,5", or a list of indices."""
 
 
 def phi_indices(phi: Phi) -> tuple[int, ...]:
-    """The indices that phi names, in its order."""
+    """The indices given by phi, in order."""
     if isinstance(phi, str):
         if span := re.fullmatch(r"(\d{1,6}):(\d{1,6})", phi):
             found: Sequence[int] = range(int(span[1]), int(span[2]))
@@ -32,12 +32,12 @@ def phi_indices(phi: Phi) -> tuple[int, ...]:
     else:
         found = phi
     if not found or min(found) < 0 or max(found) >= MOST_DIMENSIONS:
-        raise MerlinError(f"phi {phi}: is not a part of a state; write 0:2, or 0,1,5.")
+        raise MerlinError(f"phi {phi}: does not name columns of a state; write 0:2, or 0,1,5.")
     return tuple(int(index) for index in found)
 
 
 def phi_text(indices: Sequence[int]) -> str:
-    """The shortest way to write the indices that `phi_indices` reads back."""
+    """The shortest text for indices that `phi_indices` can parse."""
     first, last = indices[0], indices[-1]
     if tuple(indices) == tuple(range(first, last + 1)):
         return f"{first}:{last + 1}"
@@ -47,14 +47,14 @@ def phi_text(indices: Sequence[int]) -> str:
 def achieved_goals(
     observations: np.ndarray, recorded: np.ndarray | None, phi: Sequence[int] | None, where: str
 ) -> np.ndarray:
-    """The goals that states achieve: as recorded, the part that phi names, or all of the state."""
+    """The achieved goals: as recorded, the columns given by phi, or the whole state."""
     if recorded is not None:
         refuse_phi(phi, where)
         return float32(recorded)
     if observations.ndim != 2:
         raise MerlinError(
-            f"{where}: observations of shape {observations.shape} are no vectors, so no goals can "
-            "be taken from them; store the achieved goals beside them."
+            f"{where}: observations of shape {observations.shape} are not vectors, so goals cannot "
+            "be taken from them; store the achieved goals as well."
         )
     if phi is None:
         return observations
@@ -67,7 +67,7 @@ def achieved_goals(
 
 
 def refuse_phi(phi: Sequence[int] | None, where: str) -> None:
-    """For data that says itself which goals were achieved."""
+    """Raise an error if phi is given for data that records achieved goals."""
     if phi is not None:
         raise MerlinError(
             f"phi {phi_text(phi)}: {where} records the achieved goals itself; leave --phi out."
@@ -75,13 +75,13 @@ def refuse_phi(phi: Sequence[int] | None, where: str) -> None:
 
 
 def float32(array: Any) -> np.ndarray:
-    """The same numbers as float32; those too large become infinite, which validation reports."""
+    """Convert to float32; numbers that are too large become infinite, which validation reports."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(array, np.float32)
 
 
 def float32_or_images(array: np.ndarray) -> np.ndarray:
-    """Observations as a dataset holds them: uint8 images as they are, other numbers as float32."""
+    """Observations as stored in a dataset: uint8 images unchanged, other numbers as float32."""
     return array if array.dtype == np.uint8 and array.ndim == 4 else float32(array)
 
 
@@ -93,9 +93,9 @@ def is_numeric(array: np.ndarray) -> bool:
 def action_range(
     actions: Float[np.ndarray, "actions action"], within: tuple[float, ...] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds for actions that come without: their own range, made to contain `within`.
+    """Bounds for actions that come without them: their range, extended to contain `within`.
 
-    A dimension that never changes gets one unit to either side, since bounds must differ.
+    A constant dimension gets one unit on either side, since the bounds must differ.
     """
     finite = np.where(np.isfinite(actions), actions, actions.dtype.type(0))
     low = np.min([finite.min(0), *(np.full(finite.shape[1:], x) for x in within)], axis=0)
@@ -107,7 +107,7 @@ def action_range(
 def constant_goals(
     goals: Float[np.ndarray, "episodes steps goal"], where: str, first_episode: int = 0
 ) -> Float[np.ndarray, "episodes goal"]:
-    """The desired goal of each episode, which must be the same at all of its steps."""
+    """The desired goal of each episode, which must be constant within it."""
     wanted = goals[:, :1]
     changed = np.argwhere((goals != wanted) & ~(np.isnan(goals) & np.isnan(wanted)))
     if len(changed):
@@ -121,7 +121,7 @@ def constant_goals(
 
 @contextlib.contextmanager
 def reading(where: str | Path, what: str) -> Iterator[None]:
-    """Whatever a library makes of a missing or damaged file becomes one sentence."""
+    """Convert any library error about a missing or damaged file to a one-sentence MerlinError."""
     try:
         yield
     except MerlinError:
@@ -135,6 +135,6 @@ def reading(where: str | Path, what: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong in a library, short and printable whatever the file made it say."""
+    """A library's error message, shortened and made printable."""
     text = "".join(c if c.isprintable() else " " for c in str(error))
     return " ".join(text.split())[:120].rstrip(".") or type(error).__name__

@@ -1,4 +1,4 @@
-"""Dataset: all states of all episodes back to back, with episode bounds."""
+"""Dataset: the states of all episodes back to back, with episode boundaries."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,18 +16,18 @@ from merlin.errors import MerlinError
 from merlin.types import Trajectories
 
 ENVIRONMENT = "environment"
-"""Key of a dataset's provenance: where it was recorded, as `module:EnvId`, if that is no task."""
+"""Provenance key: the environment as `module:EnvId`, if it is not one of the tasks."""
 SUCCESS = "success"
-"""Key of a dataset's provenance: shares of episodes that reached their goal, as recorded there."""
+"""Provenance key: fractions of episodes that reached their goal, as recorded."""
 LOG = "log"
-"""Key of a dataset's provenance: what a robot log says of itself, and which columns were taken."""
+"""Provenance key: what a robot log says about itself, and the columns that were used."""
 
 ORIGIN = "origin"
-"""Key of a dataset's provenance: of OGBench's data, whether it is downloaded or regenerated."""
+"""Provenance key: whether OGBench data was downloaded or regenerated."""
 
 
 class Episode(NamedTuple):
-    """One trajectory: one action fewer than states."""
+    """One trajectory, with one action fewer than states."""
 
     observations: np.ndarray  # (states, *observation)
     actions: Float[np.ndarray, "actions action"]
@@ -37,11 +37,11 @@ class Episode(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
-    """Offline trajectories of any length; arrays may be memory maps and are never written to.
+    """Offline trajectories of any length. Arrays may be memory maps and are never written to.
 
-    Observations are float32 vectors or uint8 images; the latter may be a `Stream` or a
-    `Selection`. `desired_goals` is None for plain trajectories that were not collected for a goal.
-    Call `validate` on data from outside.
+    Observations are float32 vectors or uint8 images; images may be a `Stream` or a `Selection`.
+    `desired_goals` is None for trajectories that were not collected for a goal. Call `validate` on
+    external data.
     """
 
     observations: Any  # (states, *observation): an array, a Stream or a Selection
@@ -54,8 +54,8 @@ class Dataset:
     task: str | None = None
     variant: str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    source: str | None = None  # what it was loaded from, as `load` takes it
-    phi: tuple[int, ...] | None = None  # which numbers of a state are its goal, if that is known
+    source: str | None = None  # the name it was loaded from, as accepted by `load`
+    phi: tuple[int, ...] | None = None  # which columns of a state are its goal, if known
 
     @classmethod
     def from_episodes(
@@ -69,8 +69,8 @@ class Dataset:
     ) -> "Dataset":
         """Check episodes and join them; `about` takes task, variant and provenance.
 
-        Logs that record an action at the last state too are refused, unless `final_action="drop"`
-        says that the last action of every episode leads out of it and is to be dropped.
+        Episodes with as many actions as states are rejected. With `final_action="drop"`, the last
+        action of every episode is dropped instead.
         """
         if final_action not in (None, "drop"):
             raise MerlinError(f'final_action: {final_action!r} is not "drop"; leave it out.')
@@ -86,7 +86,7 @@ class Dataset:
         return len(self.starts) - 1
 
     def __repr__(self) -> str:
-        """A short summary; the arrays are attributes."""
+        """A short summary, without the arrays."""
         named = {"task": self.task, "variant": self.variant, "source": self.source}
         sizes = {
             "episodes": len(self),
@@ -130,7 +130,7 @@ class Dataset:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by the name of their file in the native folder."""
+        """The arrays, keyed by the names of their files in the native folder."""
         named = {
             "observations": self.observations,
             "actions": self.actions,
@@ -141,7 +141,7 @@ class Dataset:
         return {name: array for name, array in named.items() if array is not None}
 
     def fingerprint(self) -> str:
-        """What identifies the content, so that a run is never resumed on other data."""
+        """A hash of the content, so that a run is never resumed on other data."""
         digest = hashlib.sha256()
         for name, array in self.arrays().items():
             digest.update(f"{name}{array.shape}{array.dtype}".encode())
@@ -150,10 +150,10 @@ class Dataset:
         return digest.hexdigest()
 
     def on_device(self, first_row: int = 0) -> Trajectories:
-        """Copy to the default device, where the jitted sampler reads it.
+        """Copy to the default device for the jitted sampler.
 
-        Images stay where they are. In place of them are the numbers of their rows, counted from
-        `first_row`, for `Images.gather`.
+        Images are not copied. They are replaced by their row numbers, starting at `first_row`, for
+        use with `Images.gather`.
         """
         if len(self.observations) >= 2**31:
             raise MerlinError("observations: more than 2^31 states; split the dataset.")
@@ -176,7 +176,7 @@ def join(
     action_high: float | np.ndarray,
     **about: Any,
 ) -> Dataset:
-    """Episodes of arrays as one dataset that is yet to be validated."""
+    """Join episodes of arrays into a dataset, without validation."""
     goals = [episode.desired_goal for episode in episodes if episode.desired_goal is not None]
     action_shape = episodes[0].actions.shape[1:]
 
@@ -204,7 +204,7 @@ _DIMENSIONS = {
 
 
 def _as_arrays(episode: Any, where: str, first: Episode | None, drop: bool) -> Episode:
-    """The episode as arrays that can be joined with those of the first one, if it fits."""
+    """Convert an episode to arrays, and check that it matches the first episode."""
     if not isinstance(episode, Episode):
         kind = type(episode).__name__
         raise MerlinError(f"{where} is of the type {kind}; make it a merlin.Episode.")
@@ -240,7 +240,7 @@ def _as_arrays(episode: Any, where: str, first: Episode | None, drop: bool) -> E
 def _as_array(value: Any, what: str, rows: str, dimensions: tuple[int, ...]) -> np.ndarray:
     try:
         array = np.asarray(value)
-    except ValueError:  # lists of lists of different lengths
+    except ValueError:  # nested lists of different lengths
         raise MerlinError(f"{what}: its rows are not equally long; give an array.") from None
     if not is_numeric(array):
         raise MerlinError(f"{what}: holds {array.dtype}, not numbers; give an array of numbers.")
@@ -254,7 +254,7 @@ def _as_array(value: Any, what: str, rows: str, dimensions: tuple[int, ...]) -> 
 
 
 def _check_alike(arrays: Mapping[str, np.ndarray], first: Episode, where: str) -> None:
-    """Refuse an episode that has other fields or other widths than the first one."""
+    """Raise an error for an episode whose fields or widths differ from the first."""
     for name, known in first._asdict().items():
         if (known is not None) != (name in arrays):
             has, lacks = (where, "episode 0") if known is None else ("episode 0", where)
@@ -272,7 +272,7 @@ def _check_alike(arrays: Mapping[str, np.ndarray], first: Episode, where: str) -
 
 
 class _Place(NamedTuple):
-    """What an error names: a folder with a file per field, or one file with all of them."""
+    """Location for error messages: a folder with one file per field, or a single file."""
 
     name: str
     one_file: bool
@@ -283,12 +283,12 @@ class _Place(NamedTuple):
     def of(self, field_name: str) -> str:
         if not self.one_file:
             return f"{self.name}/{field_name}.npy:"
-        # Only our own folder has starts; elsewhere the episodes speak for themselves.
+        # Only the native format has starts; others define the episodes themselves.
         return f"{self.name}:" if field_name == "starts" else f"{self.name}: {field_name}"
 
 
 def validate(data: Dataset, where: str = "dataset", *, one_file: bool = False) -> Dataset:
-    """Return `data` if it can be trained on, else say which file, field and index is wrong."""
+    """Return `data` if it is valid; otherwise raise an error naming the file, field and index."""
     place = _Place(where, one_file)
     _check_shapes(data, place)
     _check_bounds(data, place)
@@ -333,7 +333,7 @@ def _check_shapes(data: Dataset, where: _Place) -> None:
                 where,
                 name,
                 f"has {len(array)} rows, not the {rows} that {episodes} episodes "
-                f"of {states} states need; write the dataset anew.",
+                f"of {states} states need; write the dataset again.",
             )
     if data.desired_goals is not None and (wide := data.desired_goals.shape[1]) != data.goal_dim:
         problem = f"goals have {wide} dimensions, achieved ones {data.goal_dim}."
@@ -343,7 +343,7 @@ def _check_shapes(data: Dataset, where: _Place) -> None:
 def _check_bounds(data: Dataset, where: _Place) -> None:
     if data.starts[0] != 0 or data.starts[-1] != len(data.observations):
         span = f"{data.starts[0]} .. {data.starts[-1]}"
-        _fail(where, "starts", f"spans {span}, not 0 .. {len(data.observations)}; write it anew.")
+        _fail(where, "starts", f"spans {span}, not 0 .. {len(data.observations)}; write it again.")
     short = np.flatnonzero(data.lengths < 2)
     if len(short):
         e = short[0]
@@ -366,7 +366,7 @@ def _locate(data: Dataset, name: str, row: int) -> str:
 
 
 def _check_numbers(data: Dataset, name: str, array: np.ndarray, where: _Place) -> None:
-    """Refuse the first number that is not finite or, of actions, beyond its bounds."""
+    """Raise an error at the first number that is not finite or, for actions, out of bounds."""
     low, high = data.action_low, data.action_high
     for begin, piece in pieces(array, ROWS_AT_ONCE):
         bad = np.argwhere(~np.isfinite(piece))

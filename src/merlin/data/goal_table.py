@@ -1,4 +1,4 @@
-"""Goals that a user asks about: a table of numbers, one goal per row."""
+"""Tables of goals given by a user, one goal per row."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ MOST_GOALS = 10_000
 
 
 def read_goals(path: Path, dim: int) -> Float[np.ndarray, "goals goal"]:
-    """Read a .csv (numbers, a header is passed over) or a .npy."""
+    """Read a .csv (numbers, with an optional header) or a .npy."""
     if path.suffix not in (".csv", ".npy"):
         raise MerlinError(f"goals {path}: is neither .csv nor .npy; give one row per goal.")
     content = read_limited(path, MOST_BYTES)

@@ -1,8 +1,8 @@
-"""How goals are sampled: from trajectories to batches of transitions and their goals.
+"""Goal sampling: from trajectories to minibatches of transitions and their goals.
 
 A learner declares a `Sampling`: how the transition (s, a, s') of a row is drawn, which segments
-around it are wanted, and each distribution of goals by name. All goals of a row are for the same
-transition. A method with a value function may want
+around it are needed, and one or more named goal distributions. All goals of a row belong to the
+same transition. A method with a value function might use
 
     Sampling(
         steps="transitions",
@@ -12,10 +12,10 @@ transition. A method with a value function may want
         },
     )
 
-Merlin's rule, that of "Learning to Reach Goals via Diffusion", is `hindsight(ratio, "pairs")`: an
-episode uniformly, then a pair of its states t < i uniformly. With the probability `ratio` the goal
-is what was achieved at i and the horizon i - t; otherwise it is the episode's desired goal and the
-horizon is the number of states from t to the end of the episode, t included.
+The rule of "Learning to Reach Goals via Diffusion" is `hindsight(ratio, "pairs")`: draw an episode
+uniformly, then a pair of its states t < i uniformly. With probability `ratio` the goal is the one
+achieved at i and the horizon is i - t. Otherwise it is the episode's desired goal, and the horizon
+is the number of states from t to the end of the episode, including t.
 """
 
 import abc
@@ -35,30 +35,29 @@ from merlin.types import Batch, DrawnGoals, PRNGKeyArray, Segment, Trajectories
 Steps = Literal["pairs", "episodes", "transitions"]
 """How the step t of a row is drawn.
 
-pairs        an episode uniformly, then two of its states uniformly: t is the earlier. Step t of an
-             episode of T states has the probability (T - 1 - t) / (T (T - 1) / 2). Where goals may
-             only be so many steps ahead and the episode is longer, t is one of its actions
-             uniformly.
-episodes     an episode uniformly, then one of its actions uniformly.
-transitions  one of all actions uniformly: a long episode is drawn more often than a short one.
+pairs        An episode uniformly, then two of its states uniformly; t is the earlier one. Step t of
+             an episode of T states has probability (T - 1 - t) / (T (T - 1) / 2). If the horizon
+             of goals is limited and the episode is longer, t is uniform over its actions.
+episodes     An episode uniformly, then one of its actions uniformly.
+transitions  Uniform over all actions: long episodes are drawn more often than short ones.
 """
 
 
 class Offsets(abc.ABC):
-    """How many steps after t a future goal is achieved: from 1 to the end of the episode."""
+    """Distribution of the offset of a future goal, from 1 to the steps left in the episode."""
 
     @abc.abstractmethod
     def draw(self, word: UInt32[Array, " n"], rest: Int32[Array, " n"]) -> Int32[Array, " n"]:
-        """From a random word and the number of steps that the episode has after t."""
+        """Draw from random words, given the number of steps in the episode after t."""
 
     @abc.abstractmethod
     def shares(self, steps: Float[np.ndarray, " length"]) -> Float[np.ndarray, " length"]:
-        """How probable each step of an episode is as the goal's, given how probable it is as t."""
+        """Probability of each step of an episode as the goal's, given the probabilities of t."""
 
 
 @dataclass(frozen=True)
 class Uniform(Offsets):
-    """All later steps of the episode are equally probable, or of those at most `limit` ahead."""
+    """Uniform over all later steps of the episode, or over the next `limit` steps."""
 
     limit: int | None = None
 
@@ -77,13 +76,13 @@ class Uniform(Offsets):
         return up_to - up_to[np.maximum(np.arange(len(steps)) - limit, 0)]
 
     def cuts(self, length: Any) -> Any:
-        """Whether the limit leaves out any step of an episode with so many states."""
+        """Whether the limit excludes any step of an episode with this many states."""
         return False if self.limit is None else length - 1 > self.limit
 
 
 @dataclass(frozen=True)
 class Geometric(Offsets):
-    """k with the probability (1 - discount) discount^(k - 1), capped at the episode's end."""
+    """Offset k has probability (1 - discount) discount^(k - 1), capped at the episode's end."""
 
     discount: float
 
@@ -92,13 +91,13 @@ class Geometric(Offsets):
             raise MerlinError(f"discount: {self.discount} is not between 0 and 1.")
 
     def draw(self, word: UInt32[Array, " n"], rest: Int32[Array, " n"]) -> Int32[Array, " n"]:
-        # 24 bits, which a float32 holds exactly: above 0 and at most 1.
+        # 24 bits, which float32 represents exactly, in (0, 1].
         uniform = ((word >> np.uint32(8)) + np.uint32(1)).astype(jnp.float32) * jnp.float32(2**-24)
         whole = jnp.floor(jnp.log(uniform) / jnp.float32(math.log(self.discount)))
         return jnp.minimum(1 + whole.astype(jnp.int32), rest)
 
     def shares(self, steps: Float[np.ndarray, " length"]) -> Float[np.ndarray, " length"]:
-        from scipy.signal import lfilter  # SciPy's signals take a while to import
+        from scipy.signal import lfilter  # scipy.signal is slow to import
 
         goal = lfilter([0.0, 1.0 - self.discount], [1.0, -self.discount], steps)
         goal[-1] = steps.sum() - goal[:-1].sum()
@@ -107,7 +106,7 @@ class Geometric(Offsets):
 
 @dataclass(frozen=True)
 class Fixed(Offsets):
-    """Always so many steps, capped at the episode's end."""
+    """A constant offset, capped at the episode's end."""
 
     steps: int
 
@@ -124,11 +123,11 @@ class Fixed(Offsets):
 
 
 class Place(NamedTuple):
-    """Where in the data the rows of a batch are from."""
+    """The positions in the data of the rows of a minibatch."""
 
     episode: Int32[Array, " n"]
-    begin: Int32[Array, " n"]  # the row of the episode's first state
-    length: Int32[Array, " n"]  # its number of states
+    begin: Int32[Array, " n"]  # index of the episode's first state
+    length: Int32[Array, " n"]  # the episode's number of states
     t: Int32[Array, " n"]  # from 0 to length - 2: the last state has no action
 
 
@@ -136,22 +135,22 @@ class Place(NamedTuple):
 class Goals:
     """A distribution of goals for the state at step t of an episode."""
 
-    future: float = 0.0  # share of goals achieved later in the same episode
-    desired: float = 0.0  # share that is the episode's desired goal
-    random: float = 0.0  # share achieved by any state of the dataset
-    current: float = 0.0  # share that is achieved already, at t
+    future: float = 0.0  # fraction of goals achieved later in the same episode
+    desired: float = 0.0  # fraction that is the episode's desired goal
+    random: float = 0.0  # fraction achieved by a random state of the dataset
+    current: float = 0.0  # fraction already achieved at t
     offsets: Offsets = Uniform()  # of the future goals
-    subgoal: int = 0  # if above 0: also what is achieved so many steps ahead, capped at the goal
+    subgoal: int = 0  # if above 0: also draw a subgoal this many steps ahead, capped at the goal
 
     def __post_init__(self) -> None:
         shares = (self.future, self.desired, self.random, self.current)
         if not (min(shares) >= 0.0 and math.isclose(sum(shares), 1.0, abs_tol=1e-6)):
             raise MerlinError(
-                "future, desired, random, current: are shares from 0 up that add up to 1, "
+                "future, desired, random, current: must be non-negative and sum to 1, "
                 f"not {shares}."
             )
         if self.subgoal < 0:
-            raise MerlinError(f"subgoal: {self.subgoal} is not a number of steps from 0 up.")
+            raise MerlinError(f"subgoal: {self.subgoal} is not a non-negative number of steps.")
 
     def draw(
         self,
@@ -161,9 +160,9 @@ class Goals:
         row: Int32[Array, " n"],
         word: UInt32[Array, " n"],
     ) -> DrawnGoals:
-        """Goals for a place: `later` is the step of a future one, `row` the state of a random one.
+        """Goals for a place: `later` is the step of a future goal, `row` the state of a random one.
 
-        The word decides which of the two it is, or the desired goal, or the current one.
+        The random word selects future, random, desired or current goals.
         """
         kinds = self._kinds(word)
         now, last, left = place.begin + place.t, place.length - 1, place.length - place.t
@@ -194,7 +193,7 @@ class Goals:
         )
 
     def _kinds(self, word: UInt32[Array, " n"]) -> dict[str, Bool[Array, " n"]]:
-        """Which rows have a goal of each kind that has a share."""
+        """A mask of the rows for each kind of goal with a nonzero fraction."""
         shares = {"future": self.future, "desired": self.desired}
         shares |= {"random": self.random, "current": self.current}
         *others, last = (name for name, share in shares.items() if share > 0.0)
@@ -209,7 +208,7 @@ class Goals:
 def _choose(
     kinds: dict[str, Bool[Array, " n"]], **values: Int32[Array, " n"]
 ) -> Int32[Array, " n"]:
-    """Of values by kind, for each row that of its own kind."""
+    """Select for each row the value of its own kind."""
     *others, last = kinds
     chosen = values[last]
     for name in others:
@@ -219,26 +218,26 @@ def _choose(
 
 @dataclass(frozen=True)
 class Sampling:
-    """What transitions, segments and goals a learner wants to be shown."""
+    """The transitions, segments and goals that a learner samples."""
 
     goals: Mapping[str, Goals]
     steps: Steps = "transitions"
-    ahead: int = 0  # length of the segment from t on
-    behind: int = 0  # length of the segment that ends with t
+    ahead: int = 0  # length of the segment that starts at t
+    behind: int = 0  # length of the segment that ends at t
 
     def __post_init__(self) -> None:
         if not self.goals:
             raise MerlinError("goals: there are none; name at least one distribution.")
         if self.ahead < 0 or self.behind < 0:
-            raise MerlinError("ahead, behind: a segment has 0 steps (none) or more.")
+            raise MerlinError("ahead, behind: the length of a segment must not be negative.")
 
     @property
     def desired(self) -> float:
-        """The largest share of desired goals that any of the distributions has."""
+        """The largest fraction of desired goals in any distribution."""
         return max(goals.desired for goals in self.goals.values())
 
     def for_data(self, has_desired_goals: bool) -> "Sampling":
-        """The same for trajectories that may have no desired goals: future ones stand in."""
+        """Replace desired goals by future ones if the trajectories have no desired goals."""
         if has_desired_goals or self.desired == 0.0:
             return self
         goals = {
@@ -248,13 +247,13 @@ class Sampling:
         return replace(self, goals=goals)
 
     def draw(self, data: Trajectories, key: PRNGKeyArray, n: int) -> Batch:
-        """Draw `n` examples; pure, so the same key gives the same batch.
+        """Draw `n` examples. Pure: the same key gives the same minibatch.
 
-        Distributions are independent of each other, given the transition.
+        Given the transition, the goal distributions are independent of each other.
         """
         first = next(iter(self.goals.values()))
         # The pair of states that gives t also gives a uniform later step, and a fourth word is
-        # left: a first distribution that needs no more draws no more.
+        # unused. The first distribution draws more words only if it needs them.
         covered = first.random == 0.0 and isinstance(first.offsets, Uniform)
         more = len(self.goals) - covered
         words = jax.random.bits(key, (4 + 3 * more, n), jnp.uint32)
@@ -290,7 +289,7 @@ class Sampling:
     def _place(
         self, data: Trajectories, words: UInt32[Array, "3 n"], offsets: Uniform
     ) -> tuple[Place, Int32[Array, " n"]]:
-        """Where rows are from, and for each a later step of its episode, drawn uniformly."""
+        """The positions of the rows, and for each a uniformly drawn later step of its episode."""
         if self.steps == "transitions":
             # Episodes have one action fewer than states.
             first_actions = data.starts - jnp.arange(len(data.starts))
@@ -301,7 +300,7 @@ class Sampling:
         begin = data.starts[episode]
         length = data.starts[episode + 1] - begin
         if self.steps == "pairs":
-            # Two different states, ordered: uniform over pairs, whatever the length.
+            # Two distinct states, ordered: uniform over pairs for any length.
             one = uniform_below(words[1], length)
             other = uniform_below(words[2], length - 1)
             other = other + (other >= one).astype(jnp.int32)
@@ -318,7 +317,7 @@ class Sampling:
         return Place(episode, begin, length, t), t + offsets.draw(words[2], length - 1 - t)
 
     def step_shares(self, length: int) -> Float[np.ndarray, " length"]:
-        """How probable each step of an episode of so many states is as t."""
+        """Probability of each step of an episode with this many states as t."""
         step = np.arange(length)
         first = next(iter(self.goals.values())).offsets
         cut = isinstance(first, Uniform) and first.cuts(length)
@@ -329,7 +328,7 @@ class Sampling:
     def episode_shares(
         self, lengths: Integer[np.ndarray, " episodes"]
     ) -> Float[np.ndarray, " episodes"]:
-        """How probable each episode is, given their numbers of states."""
+        """Probability of each episode, given their numbers of states."""
         if self.steps == "transitions":
             return (lengths - 1.0) / (lengths - 1.0).sum()
         return np.full(len(lengths), 1.0 / len(lengths))
@@ -338,14 +337,14 @@ class Sampling:
 def hindsight(
     ratio: float, steps: Steps, *, limit: int | None = None, ahead: int = 0, behind: int = 0
 ) -> Sampling:
-    """One distribution: a share of future goals, uniformly, and the others desired ones.
+    """A single distribution: a fraction of uniform future goals, otherwise desired goals.
 
-    With a `limit`, future goals are at most so many steps ahead.
+    With `limit`, future goals are at most that many steps ahead.
     """
     if not 0.0 <= ratio <= 1.0:
         raise MerlinError(
             f"hindsight_ratio: {ratio} is not between 0 and 1; "
-            "it is the share of goals taken from the future of the same episode."
+            "it is the fraction of goals taken from the future of the same episode."
         )
     goals = {"policy": Goals(future=ratio, desired=1.0 - ratio, offsets=Uniform(limit))}
     return Sampling(goals, steps, ahead=ahead, behind=behind)
@@ -354,7 +353,7 @@ def hindsight(
 def _segment(
     data: Trajectories, place: Place, first: Int32[Array, " n"], steps: int
 ) -> Segment | None:
-    """So many steps of the episode from `first` on, within its edges."""
+    """A fixed number of steps of the episode from `first` on, padded at its edges."""
     if steps == 0:
         return None
     wanted = first[:, None] + jnp.arange(steps)
@@ -368,14 +367,14 @@ def _segment(
 
 
 def uniform_below(bits: UInt32[Array, " n"], limit: int | Int32[Array, " n"]) -> Int32[Array, " n"]:
-    """Random words to whole numbers from 0 to `limit` - 1: the high half of words times limit.
+    """Convert random words to integers below `limit`: the high half of the product with `limit`.
 
-    No number is likelier than another by more than limit / 2^32. jax.random.randint does better,
-    for twice the words and a division; here that would be a fiftieth of the training time.
+    The bias is at most limit / 2^32. jax.random.randint has less bias but needs twice the words and
+    a division, which would take 2 % of the training time.
     """
     limit = jnp.asarray(limit).astype(jnp.uint32)
     low, high = np.uint32(0xFFFF), np.uint32(16)
-    # 32 x 32 bits by schoolbook multiplication, because there are no 64-bit integers here.
+    # 32 x 32 bits by schoolbook multiplication, because 64-bit integers are disabled.
     a, b, c, d = bits >> high, bits & low, limit >> high, limit & low
     middle = a * d + ((b * d) >> high)
     carry = (b * c + (middle & low)) >> high
@@ -388,9 +387,9 @@ def draw_mixture(
     key: PRNGKeyArray,
     sizes: tuple[int, int],
 ) -> Batch:
-    """One batch with so many examples of recorded and of made trajectories, by the same rule.
+    """A minibatch with given numbers of recorded and of synthetic examples, by the same rule.
 
-    Random goals are from the dataset that their transition is from.
+    Random goals come from the same dataset as their transition.
     """
     rules = sampling, sampling.for_data(parts[1].desired_goals is not None)
     keys = jax.random.split(key)

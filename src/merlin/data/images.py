@@ -1,9 +1,9 @@
-"""Images: too many for memory, so they are made, written and read piece by piece.
+"""Image arrays that do not fit in memory and are made, written and read in chunks.
 
-`Stream` is an array that is yet to be made, `Selection` some rows of another array in any order;
-a dataset can hold either in place of its observations. `Images` gathers rows for training. It reads
-those of a memory map from the map's file: to touch a row of the map would bring up to 2 MB around
-it into the memory of the process.
+A `Stream` is an array that is generated on demand, and a `Selection` is rows of another array in
+any order. A dataset can hold either as its observations. `Images` gathers rows for training. It
+reads memory-mapped rows from the file directly, because touching a row of the map loads up to 2 MB
+around it into the process's memory.
 """
 
 import mmap
@@ -26,12 +26,12 @@ Item = TypeVar("Item")
 BYTES_AT_ONCE = 1 << 26
 MOMENT_ROWS, MOMENT_ROWS_AT_ONCE = 1000, 100
 AHEAD = 2
-"""So many batches are made ready while one is learned from."""
+"""Number of minibatches that are prepared in advance."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """An array whose pieces, rows back to back, are made as they are asked for."""
+    """An array whose chunks, consecutive rows, are generated on demand."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -45,7 +45,7 @@ class Stream:
         return self.shape[0]
 
     def whole(self) -> np.ndarray:
-        """The array itself, for those who have the memory."""
+        """The whole array, if it fits in memory."""
         array = np.empty(self.shape, self.dtype)
         for begin, piece in pieces(self):
             array[begin : begin + len(piece)] = piece
@@ -54,7 +54,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Selection:
-    """Rows of an array, in any order and as often as wanted, read when they are asked for."""
+    """Rows of an array, in any order and with repetitions, read on demand."""
 
     source: Any
     rows: Int[np.ndarray, " rows"]
@@ -79,15 +79,15 @@ class Selection:
 
 
 Reader = Callable[[Int[np.ndarray, " *n"]], np.ndarray]
-"""Numbers of rows to the rows."""
+"""Maps row numbers to rows."""
 
 
 def reader(array: Any) -> Reader:
-    """How to read rows of an array in any order."""
+    """A function that reads rows of an array in any order."""
     if isinstance(array, Selection):
         within = reader(array.source)
         return lambda rows: within(array.rows[rows])
-    # A view of a map does not say where in the file it begins.
+    # A view of a memory map does not expose its offset in the file.
     whole = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
     if whole and array.flags.c_contiguous:
         return FileReader(array)
@@ -95,7 +95,7 @@ def reader(array: Any) -> Reader:
 
 
 class FileReader:
-    """Reads rows from the file that a memory map is of, as long as it is that file."""
+    """Reads rows from the file behind a memory map, and detects if it is replaced."""
 
     def __init__(self, mapped: np.memmap):
         assert mapped.filename is not None
@@ -127,12 +127,12 @@ class FileReader:
 
 
 def identity(status: os.stat_result) -> tuple[int, int]:
-    """What tells a file from another that has taken its name."""
+    """Distinguishes a file from another that has replaced it under the same name."""
     return status.st_dev, status.st_ino
 
 
 def pieces(array: Any, rows_at_once: int | None = None) -> Iterator[tuple[int, np.ndarray]]:
-    """An array in pieces that fit into memory, each with the number of its first row."""
+    """Split an array into chunks that fit in memory, each with the number of its first row."""
     begin = 0
     if isinstance(array, Stream):
         for piece in array.make():
@@ -147,14 +147,14 @@ def pieces(array: Any, rows_at_once: int | None = None) -> Iterator[tuple[int, n
 
 
 def release(array: Any) -> None:
-    """Let go of the pages of a memory map; what was read stays in the system's cache."""
+    """Release the pages of a memory map; the data stays in the system's cache."""
     mapped = getattr(array, "_mmap", None)
     if isinstance(mapped, mmap.mmap) and getattr(array, "mode", None) == "r":
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def image_moments(images: Any) -> Moments:
-    """The mean image, and one deviation from it for all pixels; of some rows, evenly spaced."""
+    """The mean image and a single deviation for all pixels, from evenly spaced rows."""
     rows = np.unique(np.linspace(0, len(images) - 1, MOMENT_ROWS).astype(np.int64))
     read, seen = reader(images), MomentAccumulator(images.shape[1:])
     for some in np.array_split(rows, -(-len(rows) // MOMENT_ROWS_AT_ONCE)):
@@ -164,7 +164,7 @@ def image_moments(images: Any) -> Moments:
 
 
 class Images:
-    """Images of one or several datasets, their rows numbered through, for one reader at a time."""
+    """Images of one or more datasets with consecutive row numbers. Not thread-safe."""
 
     def __init__(self, parts: Sequence[Any]):
         self._shape = tuple(parts[0].shape[1:])
@@ -176,7 +176,7 @@ class Images:
         return self._shape
 
     def gather(self, rows: Int[np.ndarray, " *n"]) -> UInt8[np.ndarray, "*n height width channels"]:
-        """The images with these numbers."""
+        """The images with these row numbers."""
         if len(self._readers) == 1:
             return self._readers[0](rows)
         flat = rows.reshape(-1)
@@ -194,7 +194,7 @@ class Images:
 def shift(
     images: UInt8[np.ndarray, "n height width channels"], offsets: Int[np.ndarray, "n 2"]
 ) -> UInt8[np.ndarray, "n height width channels"]:
-    """Move each image by so many rows and columns; what comes in repeats its edge."""
+    """Shift each image by rows and columns, repeating its edges."""
     n, height, width, _ = images.shape
     row = np.clip(np.arange(height) + offsets[:, :1], 0, height - 1)
     column = np.clip(np.arange(width) + offsets[:, 1:], 0, width - 1)
@@ -202,7 +202,7 @@ def shift(
 
 
 def ahead(make: Callable[[int], Item], steps: Sequence[int]) -> Iterator[Item]:
-    """`make(step)` for every step, in order, by a thread that is a little ahead of the reader."""
+    """Yield `make(step)` for every step, in order, computed in advance by a thread."""
     with ThreadPoolExecutor(1, thread_name_prefix="images") as thread:
         waiting: list[Future[Item]] = [thread.submit(make, step) for step in steps[:AHEAD]]
         for index in range(len(steps)):

@@ -1,4 +1,4 @@
-"""Numbers from parquet files. pyarrow is imported when the first one is opened."""
+"""Read numbers from parquet files. pyarrow is imported on first use."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ BATCH = 1 << 16
 
 
 def columns(file: Path) -> dict[str, Column]:
-    """The columns of numbers and of vectors of numbers in a file; others are passed over."""
+    """The columns of a file that hold numbers or vectors of numbers."""
     opened = _open(file)
     found = {}
     with reading(file, "parquet"):
@@ -33,7 +33,7 @@ def count_rows(file: Path) -> int:
 
 
 def read(files: Sequence[Path], known: dict[str, Column], names: Sequence[str]) -> dict[str, Any]:
-    """Columns of several files back to back."""
+    """Read columns of several files, back to back."""
     rows = sum(count_rows(file) for file in files)
     found: dict[str, np.ndarray] = {}
     row = 0
@@ -47,7 +47,7 @@ def read(files: Sequence[Path], known: dict[str, Column], names: Sequence[str]) 
                 check_declared(math.prod(shape) * dtype.itemsize, size, file)
                 found[name] = np.empty(shape, dtype)
             end = row + opened.metadata.num_rows
-            # In batches: what a damaged file claims beyond its rows is never unpacked.
+            # In batches, so that rows a damaged file claims to have are never unpacked.
             for batch in opened.iter_batches(batch_size=BATCH, columns=list(names)):
                 if row + len(batch) > end:
                     raise ValueError("it has more rows than it says")
@@ -64,8 +64,8 @@ def _open(file: Path) -> Any:
     parquet = require("pyarrow.parquet", "parquet")
     size = regular_file(file).stat().st_size
     with reading(file, "parquet"):
-        # From 14.0.1 on pyarrow makes no Python object that a schema asks for. Of the metadata
-        # only the sizes are asked for here: to look at a damaged row group aborts the process.
+        # Since version 14.0.1, pyarrow creates no Python objects from a schema. Only the sizes in
+        # the metadata are used here: inspecting a damaged row group aborts the process.
         opened = parquet.ParquetFile(file)
         if opened.metadata.num_rows < 0:
             raise ValueError("it claims a negative number of rows")
@@ -74,7 +74,7 @@ def _open(file: Path) -> Any:
 
 
 def _copy(array: Any, place: np.ndarray, where: str) -> None:
-    """Put the rows of an arrow array where they belong."""
+    """Copy the rows of an arrow array to their place."""
     if array.null_count:
         raise MerlinError(f"{where} has empty rows; fill or drop them.")
     if place.ndim == 1:
@@ -91,7 +91,7 @@ def _copy(array: Any, place: np.ndarray, where: str) -> None:
 
 
 def _width(opened: Any, name: str) -> int:
-    """How many numbers the vectors of a column have: as many as the first."""
+    """The length of the vectors in a column, taken from the first row."""
     kind = opened.schema_arrow.field(name).type
     if _is_fixed(kind):
         return kind.list_size

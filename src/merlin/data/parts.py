@@ -1,4 +1,4 @@
-"""Finished pieces of long work, on disk where they survive a kill."""
+"""Finished parts of a long computation, stored on disk to survive a kill."""
 
 import io
 import shutil
@@ -22,14 +22,14 @@ _DAMAGED = (
 
 
 class Parts:
-    """Arrays by number, in a folder that holds those of one recipe and nothing else."""
+    """Numbered sets of arrays in a folder that belongs to a single recipe."""
 
     def __init__(self, folder: Path, recipe: dict[str, Any], names: Sequence[str]):
         self._folder, self._names = folder, names
         about = folder / "recipe.json"
         recipe = {**recipe, "arrays": list(names)}
         if folder.exists() and not _says(about, recipe):
-            shutil.rmtree(folder)  # of other work for the same place
+            shutil.rmtree(folder)  # left by a different computation
         write_json(about, recipe)
 
     def keep(self, number: int, arrays: dict[str, np.ndarray]) -> None:
@@ -38,7 +38,7 @@ class Parts:
         write_bytes(self._path(number), content.getvalue())
 
     def load(self, number: int) -> dict[str, np.ndarray] | None:
-        """The arrays, or None if they are not there or damaged: then they are to be made anew."""
+        """The arrays, or None if they are missing or damaged and must be recomputed."""
         try:
             found = read_npz(self._path(number), self._names)
         except _DAMAGED:

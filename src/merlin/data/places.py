@@ -1,9 +1,9 @@
-"""A map of the data: places, passages between them that were seen, and shortest ways.
+"""A map of the data: places, recorded passages between them, and shortest paths.
 
-Places are achieved goals that cover the data, each as far as possible from those before it. Every
-state belongs to the nearest one. A passage leads from one place to another if episodes went from
-the one to the other within some steps, and did so several times. Nothing is inferred: two places on
-either side of a wall are close, but nobody went from the one to the other.
+Places are achieved goals that cover the data, chosen by farthest-point sampling. Every state
+belongs to the nearest place. A passage connects two places if episodes went from one to the other
+within a given number of steps, several times. Nothing is inferred: two places on either side of a
+wall are close, but no episode went from one to the other.
 """
 
 import numpy as np
@@ -16,15 +16,15 @@ from merlin.data.dataset import Dataset
 from merlin.types import Map
 
 CHOSEN_FROM = 100_000
-"""Places are chosen among so many states, evenly spaced over the data."""
+"""Places are chosen among this many states, evenly spaced over the data."""
 STATES_PER_PLACE = 50
-"""Small data gets fewer places, so that passages between them are seen several times."""
+"""Small datasets get fewer places, so that each passage occurs several times."""
 MOST_PLACES = 10_000
-"""The tables have the square of it."""
+"""The tables have this number squared of entries."""
 LEAST_JOINED = 0.02
-"""A place with ways to or from fewer of the others counts as its nearest neighbour with more."""
+"""A place connected to a smaller fraction of the others is replaced by a better connected one."""
 LONG_LEG = 0.15
-"""What lag^1.5 adds to the cost of a passage: short ones are followed more reliably."""
+"""Extra cost of a passage per lag^1.5, because short passages are followed more reliably."""
 NO_WAY, THE_GOAL = -1, -1
 
 
@@ -37,10 +37,10 @@ def build_map(
     passages: int,
     hops: int,
 ) -> Map:
-    """The map of a dataset, with tables of what to head for from each place to each other.
+    """Build the map of a dataset, with tables of waypoints between all pairs of places.
 
-    `phi` says which numbers of a state are its goal. The tables always have `places` rows: small
-    data has fewer places, of which the last is repeated.
+    `phi` gives the columns of a state that are its goal. The tables always have `places` rows; for
+    small datasets the last place is repeated.
     """
     goals = np.asarray(data.achieved_goals)
     most = max(1, min(places, len(goals) // STATES_PER_PLACE))
@@ -59,16 +59,17 @@ def build_map(
 def nearest_joined(
     centres: Float[np.ndarray, "count goal"], share: Float[np.ndarray, " count"]
 ) -> Int[np.ndarray, " count"]:
-    """For each place itself, or the nearest that has ways to a larger share of all others.
+    """Map each place to itself, or to the nearest place connected to a sufficient fraction of
+    others.
 
-    The farthest points are often freak states, to or from which nobody else went.
+    Farthest points are often outliers that no other episode visited.
     """
     joined = np.flatnonzero(share >= min(LEAST_JOINED, share.max()))
     return joined[cKDTree(centres[joined]).query(centres)[1]]
 
 
 def blank_map(places: int, goal_dim: int) -> Map:
-    """A map without any way, of the shapes that `build_map` gives."""
+    """A map without paths, with the shapes that `build_map` returns."""
     none = np.full((places, places), NO_WAY, np.int16)
     return Map(
         centres=np.zeros((places, goal_dim), np.float32),
@@ -80,9 +81,9 @@ def blank_map(places: int, goal_dim: int) -> Map:
 
 
 def spread(goals: Float[np.ndarray, "n goal"], most: int) -> Float[np.ndarray, "count goal"]:
-    """Farthest points: each is the goal that is farthest from all that were chosen before.
+    """Farthest-point sampling: each point is the goal farthest from all points chosen before.
 
-    There are fewer than `most` if there are fewer different goals.
+    Returns fewer than `most` points if there are fewer distinct goals.
     """
     chosen = [goals[0]]
     left = np.square(goals - chosen[0]).sum(axis=1)
@@ -99,7 +100,7 @@ def passage_lags(
     lags: tuple[int, ...],
     passages: int,
 ) -> Int[np.ndarray, "count count"]:
-    """The fewest steps in which so many passages were seen between two places; 0: in none."""
+    """The smallest lag with enough recorded passages between two places; 0 if there is none."""
     episode = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     found = np.zeros((count, count), np.int64)
     for lag in sorted(lags, reverse=True):
@@ -116,14 +117,14 @@ def ways(
 ) -> tuple[
     Int[np.ndarray, "count count"], Int[np.ndarray, "count count"], Int[np.ndarray, "count count"]
 ]:
-    """For each pair of places: where to head, in how many steps, and the steps of the whole way.
+    """For each pair of places: the waypoint, the steps to it, and the steps of the whole path.
 
-    One heads for the place that is `hops` passages ahead, or for the goal itself (-1) if the way
-    has no more passages, or if there is no way. The whole way has -1 steps if there is none.
+    The waypoint is `hops` passages ahead, or the goal itself (-1) if the path has no more passages
+    or does not exist. The number of steps of a path that does not exist is -1.
     """
     count = len(lag)
     cost = np.where(lag > 0, lag + LONG_LEG * lag**1.5, 0.0)
-    # Backwards from every goal: what comes before a place on that way is what follows it on ours.
+    # Search backwards from every goal: the predecessor in that search is the successor on the path.
     after = dijkstra(csr_matrix(cost.T), return_predecessors=True)[1].T
     here, goal = np.indices((count, count))
     head, told, steps = here, np.zeros_like(lag), np.zeros_like(lag)

@@ -1,4 +1,4 @@
-"""From data with states to the same data with images."""
+"""Convert data with states to the same data with images."""
 
 import contextlib
 from collections.abc import Iterator
@@ -30,10 +30,10 @@ def with_images(
     parts: Path | None = None,
     quiet: bool = True,
 ) -> Dataset:
-    """The same episodes as a camera saw them; frames are made when the dataset is saved.
+    """Render the same episodes as images; frames are made when the dataset is saved.
 
-    With a folder for `parts`, frames that took long to make and were made before a kill are not
-    made again.
+    With a folder for `parts`, frames from slow simulators that were finished before a kill are
+    reused.
     """
     if data.has_images:
         raise MerlinError("pixels: the data has images already; leave it out.")
@@ -67,7 +67,7 @@ def _replayed(
     parts: Path | None,
     quiet: bool,
 ) -> Iterator[np.ndarray]:
-    """Frames of a few episodes at a time, in their order, made by worker processes."""
+    """Frames of a few episodes at a time, in order, rendered by worker processes."""
     gl.ready(task)
     starts = range(0, len(data), EPISODES_PER_JOB)
     kept = None

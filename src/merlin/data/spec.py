@@ -1,4 +1,4 @@
-"""What a learner may know of the data before it sees a batch: sizes, bounds and moments."""
+"""The spec of a dataset: sizes, bounds and moments, known to a learner before training."""
 
 from typing import Any
 
@@ -21,11 +21,11 @@ def make_spec(
     mix: float = 0.0,
     goal_image: bool = False,
 ) -> Spec:
-    """Describe the data to a learner, with the exact moments of what `sampling` will draw.
+    """Describe the data to a learner, with the exact moments of what `sampling` draws.
 
-    The moments are those of the sampling distribution, not of the states: pairs t < i favour
-    early states as observations and late ones as goals. Goals are those of all distributions in
-    equal parts. With a share `mix` of every batch taken from `augmented` data they are those of the
+    The moments are those of the sampling distribution, not of the stored states: pairs t < i favour
+    early states as observations and late ones as goals. All goal distributions have equal weight.
+    If a fraction `mix` of every minibatch comes from `augmented` data, the moments are those of the
     mixture.
     """
     if goal_image and not data.has_images:
@@ -62,7 +62,7 @@ Weighted = list[tuple[Any, np.ndarray]]
 
 
 def _weighted(data: Dataset, sampling: Sampling, share: float) -> tuple[Weighted, Weighted]:
-    """Rows of observations and of goals with how probable each is, `share` in all."""
+    """Rows of observations and of goals with their probabilities, which sum to `share`."""
     if sampling.desired > 0.0 and data.desired_goals is None:
         raise MerlinError(
             f"hindsight_ratio: {1.0 - sampling.desired:g} asks for desired goals, "
@@ -88,7 +88,7 @@ def _weighted(data: Dataset, sampling: Sampling, share: float) -> tuple[Weighted
 def _shares(
     sampling: Sampling, length: int
 ) -> tuple[Float[np.ndarray, " length"], Float[np.ndarray, " length"]]:
-    """How probable each step of an episode is as t, and as that of a future or current goal."""
+    """Probability of each step of an episode as t, and as a future or current goal."""
     state = sampling.step_shares(length)
     goals = [
         wanted.future * wanted.offsets.shares(state) + wanted.current * state
@@ -98,7 +98,7 @@ def _shares(
 
 
 def _moments(parts: list[tuple[np.ndarray, np.ndarray]]) -> Moments:
-    """Weighted mean and deviation over the rows of several arrays, in pieces and in float64."""
+    """Weighted mean and deviation over the rows of several arrays, in chunks and in float64."""
     shape = parts[0][0].shape[1:]
     mean, square = np.zeros(shape), np.zeros(shape)
     low, high = np.full(shape, np.inf), np.full(shape, -np.inf)

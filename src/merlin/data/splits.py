@@ -1,4 +1,4 @@
-"""Episodes that are kept aside: a policy is judged on what it was not trained on."""
+"""Hold out episodes, so that policies are assessed on data they were not trained on."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,26 +12,26 @@ from merlin.data.images import Selection
 from merlin.errors import MerlinError
 
 SPLIT_SEED = 0x5EED
-"""One split per dataset and share: all seeds and all methods are judged on the same episodes."""
+"""Fixed, so that all seeds and methods of a dataset are assessed on the same episodes."""
 
 
 def hold_out(data: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
-    """The episodes to train on, and a share of them, at least one, that is kept aside."""
+    """Split off a fraction of the episodes, at least one, that is not trained on."""
     if not 0 <= share < 1:
-        raise MerlinError(f"held_out: {share:g} is not a share of the episodes from 0 to below 1.")
+        raise MerlinError(f"held_out: {share:g} is not a fraction of at least 0 and below 1.")
     if share == 0:
         return data, None
     count = max(1, round(share * len(data)))
     if count >= len(data):
         raise MerlinError(
-            f"held_out: {share:g} of {len(data)} episode(s) leaves none to train on; hold out 0."
+            f"held_out: {share:g} of {len(data)} episode(s) leaves none to train on; set it to 0."
         )
     order = np.random.default_rng(SPLIT_SEED).permutation(len(data))
     return take(data, np.sort(order[count:])), take(data, np.sort(order[:count]))
 
 
 def take(data: Dataset, episodes: Sequence[int] | Int[np.ndarray, " episodes"]) -> Dataset:
-    """Some of the episodes, in the order asked for. Images are read when they are needed."""
+    """Select episodes in the given order. Images are read on demand."""
     chosen = np.asarray(episodes, np.int64)
     begins, lengths = data.starts[chosen], data.lengths[chosen]
     rows = _ranges(begins, lengths)
@@ -51,6 +51,6 @@ def take(data: Dataset, episodes: Sequence[int] | Int[np.ndarray, " episodes"]) 
 def _ranges(
     begins: Int[np.ndarray, " n"], lengths: Int[np.ndarray, " n"]
 ) -> Int[np.ndarray, " rows"]:
-    """The numbers from each begin on, so many of each, joined."""
+    """Concatenated ranges, given their starts and lengths."""
     offsets = np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
     return offsets + np.arange(lengths.sum())

@@ -1,4 +1,4 @@
-"""Mean and standard deviation of rows that come in pieces."""
+"""Mean and standard deviation of rows that arrive in chunks."""
 
 import numpy as np
 from jaxtyping import ArrayLike, Float
@@ -6,14 +6,14 @@ from jaxtyping import ArrayLike, Float
 from merlin.types import Moments
 
 ROWS_AT_ONCE = 1 << 18
-"""Memory-mapped arrays are read in pieces of so many rows, so that memory stays small."""
+"""Rows per chunk of memory-mapped arrays, to limit memory use."""
 
 
 class MomentAccumulator:
-    """Sums of rows and of their squares in float64, piece by piece.
+    """Accumulates sums of rows and of their squares in float64.
 
-    `sums` holds the weights, the weighted rows and their weighted squares, so that they can be
-    saved and set again. Rows count from `origin`: where that is near the mean, no digits are lost.
+    `sums` holds the total weight, the weighted rows and their weighted squares, so that they can be
+    saved and restored. Rows are relative to `origin`; an origin near the mean avoids cancellation.
     """
 
     def __init__(self, shape: tuple[int, ...], origin: ArrayLike = 0.0):
@@ -25,7 +25,7 @@ class MomentAccumulator:
         rows: Float[np.ndarray, "rows *shape"],
         weights: Float[np.ndarray, " rows"] | None = None,
     ) -> None:
-        """Take in more rows, each with the weight 1 unless told otherwise."""
+        """Add rows, with weight 1 by default."""
         rows = np.asarray(rows, np.float64) - self.origin
         if weights is None:
             count, total, square = len(rows), rows.sum(0), (rows**2).sum(0)
@@ -38,7 +38,7 @@ class MomentAccumulator:
         self.sums += np.stack([np.full(total.shape, count), total, square])
 
     def moments(self) -> Moments:
-        """Mean and deviation of all rows so far, in float64."""
+        """Mean and standard deviation of all rows so far, in float64."""
         count, total, square = self.sums
         count = np.where(count > 0, count, 1.0)
         mean = total / count
@@ -47,9 +47,9 @@ class MomentAccumulator:
 
 
 def moments_of(rows: Float[np.ndarray, "rows dim"]) -> Moments:
-    """Mean and deviation per dimension, in pieces so that memory maps stay small.
+    """Mean and standard deviation per dimension, in chunks so that memory maps stay small.
 
-    The deviation of a dimension that never changes is exactly 0, whatever rounding says.
+    The standard deviation of a constant dimension is exactly 0, regardless of rounding.
     """
     first = np.asarray(rows[0], np.float64)
     seen = MomentAccumulator(first.shape, origin=first)

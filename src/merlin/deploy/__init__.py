@@ -1,1 +1,1 @@
-"""Trained policies elsewhere: NumPy runtime, ONNX, and a page in the browser."""
+"""Deployment of trained policies: a NumPy runtime, ONNX export, and a web page."""

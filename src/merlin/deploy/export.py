@@ -1,7 +1,8 @@
-"""Policies as ONNX graphs, for whatever runs those.
+"""Export policies as ONNX graphs.
 
-The whole policy is in the graph, from raw observation and goal to the action within its bounds.
-The horizon is an input with a default: without it the graph acts as the policy was evaluated.
+The graph contains the whole policy, from the raw observation and goal to the action within its
+bounds. The horizon is an input with a default; without it the graph acts as the policy was
+evaluated.
 """
 
 from pathlib import Path
@@ -22,17 +23,17 @@ from merlin.training.folder import policy_file
 from merlin.training.runs import load_policy
 
 OPSET, IR_VERSION = 17, 10
-"""Old enough for the runtimes on robots, new enough for all that is used here."""
+"""Old enough for the runtimes on robots, new enough for the operators used here."""
 SAMPLES, AT_ONCE = 1000, 100
 FAR = np.arange(SAMPLES) % 2 == 0
-"""Every other sample lies beyond what the normaliser lets through."""
+"""Every other sample lies beyond the clipping range of the normaliser."""
 TOLERANCE = np.where(FAR, 1e-4, 1e-5)
-"""Of an action, or of its bounds where these are wider than one. Where no data has been, networks
-are steep, and float32 rounds by more."""
+"""Of an action, or of its range if that is wider than one. Far from the data, networks are steep
+and float32 rounding errors are larger."""
 UNTOLD = 0.0
-"""The horizon that stands for none in the graph of a policy that judges proposals or has a map."""
+"""The horizon value that means "none" in graphs of policies with a judge or a map."""
 TIE = 1e-3
-"""Steps to a goal that are the same: two proposals are as good."""
+"""Proposals whose steps to the goal differ by less than this are equally good."""
 
 
 def export(
@@ -43,16 +44,16 @@ def export(
     checkpoint: str = "final",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write one policy of a run as ONNX, once it has been found to act as the JAX policy does."""
+    """Write one policy of a run as ONNX, after verifying that it acts as the JAX policy does."""
     out = Path(out)
     if out.suffix != ".onnx":
-        raise MerlinError(f"out: {out} is not named as ONNX files are; give it the end .onnx.")
+        raise MerlinError(f"out: {out} does not end in .onnx; give the file that ending.")
     check_free(out, overwrite)
     source = policy_file(Path(run), seed, checkpoint)
     weights = read(source)
     require("onnx"), require("onnxruntime")
     policy = load_policy(source)
-    # A graph draws nothing: its proposals come from the numbers of a policy without a key.
+    # A graph has no random numbers: it uses the proposals of a policy without a key.
     chances = _inner(policy).chances(None) if weights.judge is not None else ()
     content = build(weights, *(np.asarray(part, np.float32) for part in chances))
     difference = verify(content, weights, policy)
@@ -72,7 +73,7 @@ def export(
 
 
 def build(weights: Weights, *chances: np.ndarray) -> bytes:
-    """The serialised model; one that judges proposals is given the numbers that it draws by."""
+    """The serialised model; with a judge, `chances` are the random numbers of its proposals."""
     onnx = require("onnx")
     graph, helper = Graph(), onnx.helper
     types = {part.name: part.dtype for part in _inputs(weights)}
@@ -127,12 +128,12 @@ def build(weights: Weights, *chances: np.ndarray) -> bytes:
 
 
 def _chosen(weights: Weights, state: Any, goal: Any, horizon: Any, *chances: np.ndarray) -> Any:
-    """The action of Merlin-plus in units of its bounds; states and goals are its only proposals."""
+    """The action of Merlin-plus, scaled to [-1, 1]. The inputs are standardised."""
     gaussians, judge, told = weights.gaussians, weights.judge, horizon[..., None]
     unasked = horizon == UNTOLD
     if judge is not None:
-        # The horizon of those that hurry stands beside it, without a concatenation, so that one
-        # row serves all.
+        # The horizon of the aggressive proposals is added as a second row by broadcasting, without
+        # a concatenation, so that the other inputs need only one row.
         first, soon = np.array([[1, 0], [0, weights.constants.soon]], np.float32)
         told = np.where(unasked[..., None], weights.horizon, told) * first + soon
     mixtures = gaussians.mixture(forward(weights.layers, state, goal, weights.embed(told)))
@@ -144,10 +145,10 @@ def _chosen(weights: Weights, state: Any, goal: Any, horizon: Any, *chances: np.
 
 
 def verify(content: bytes, weights: Weights, policy: Any) -> float:
-    """The largest difference to the JAX policy over random inputs; refuses what is no rounding."""
+    """The largest difference to the JAX policy on random inputs; fails if it exceeds rounding."""
     runtime = require("onnxruntime")
     options = runtime.SessionOptions()
-    options.log_severity_level = 3  # it would warn that the horizon has a default, as it should
+    options.log_severity_level = 3  # it would warn that the horizon has a default
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     rng = np.random.default_rng(0)
     inputs = {part.name: part.samples(rng) for part in _inputs(weights)}
@@ -176,12 +177,12 @@ def verify(content: bytes, weights: Weights, policy: Any) -> float:
 
 
 def _inner(policy: Any) -> Any:
-    """The policy on vectors behind an encoder, or the policy itself."""
+    """The policy behind an image encoder, or the policy itself."""
     return policy.policy if isinstance(policy, SeeingPolicy) else policy
 
 
 def _as_good(policy: Any, rows: dict[str, np.ndarray]) -> np.ndarray:
-    """For each row the proposals of which rounding may take any; infinity for the others."""
+    """For each row, the proposals that rounding may select; infinity for the others."""
     states, goals = rows["observation"], rows["goal"]
     if isinstance(policy, SeeingPolicy):
         states = np.asarray(jax.vmap(policy.encoder)(jnp.asarray(states)))
@@ -197,7 +198,7 @@ def _as_good(policy: Any, rows: dict[str, np.ndarray]) -> np.ndarray:
 
 
 class Input(NamedTuple):
-    """A state or a goal, which is an image if there is a CNN to see it with."""
+    """A state or a goal; an image if there is a CNN for it."""
 
     name: str
     mean: np.ndarray  # of its numbers, or of an image's features
@@ -214,18 +215,18 @@ class Input(NamedTuple):
         return np.dtype(np.float32 if self.cnn is None else np.uint8)
 
     def given(self, graph: Graph) -> Any:
-        """What the graph is given; of an image, its features."""
+        """Add the input to the graph; for an image, return its features."""
         value: Any = Value(graph, self.name, np.zeros((1, *self.shape), self.dtype))
         return value if self.cnn is None else self.cnn(value)
 
     def standardised(self, value: Any) -> Any:
-        """As the policy's network is given it."""
+        """The standardised value that the policy's network takes."""
         if self.cnn is not None and not self.cnn.layers:
             return value
         return np.minimum(np.maximum((value - self.mean) * self.scale, -self.limit), self.limit)
 
     def samples(self, rng: np.random.Generator) -> np.ndarray:
-        """What occurs, and what is far outside; of images, some about the mean one, and noise."""
+        """Typical values and far outliers; for images, noise and variations of the mean image."""
         shape, cnn = (SAMPLES, *self.shape), self.cnn
         if cnn is None:
             spread = np.where(FAR[:, None], 2 * self.limit, 1.0)
@@ -246,7 +247,7 @@ def _inputs(weights: Weights) -> tuple[Input, Input]:
 
 
 def _shapes(weights: Weights) -> dict[str, list[str | int]]:
-    """Of what the graph is given."""
+    """Shapes of the graph's inputs."""
     shapes: dict[str, list[str | int]] = {
         part.name: ["batch", *part.shape] for part in _inputs(weights)
     }

@@ -1,7 +1,7 @@
-"""ONNX graphs, recorded by running NumPy arithmetic on values that write down what is done to them.
+"""ONNX graphs, traced by running NumPy code on values that record the operations applied to them.
 
-A `Value` stands for a batch of rows. It carries an example, a batch of one, on which NumPy does the
-same: so shapes and types need no rules of their own.
+A `Value` represents a batch of rows. It carries an example, a batch of one, on which NumPy performs
+the same operations. Shapes and types follow from the example, without rules of their own.
 """
 
 import importlib
@@ -34,7 +34,7 @@ OPERATORS = {
 
 
 class Graph:
-    """Nodes and constants of an ONNX graph while it grows."""
+    """The nodes and constants of an ONNX graph under construction."""
 
     def __init__(self) -> None:
         self.onnx = require("onnx")
@@ -43,19 +43,19 @@ class Graph:
         self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def constant(self, value: np.ndarray) -> str:
-        """The name of a constant; equal ones are one."""
+        """The name of a constant; equal constants are shared."""
         key = value.dtype.str, value.shape, value.tobytes()
         name = self._names.setdefault(key, f"constant_{len(self._names)}")
         self.constants[name] = np.ascontiguousarray(value).reshape(value.shape)
         return name
 
     def add(self, operator: str, inputs: Sequence[Any], example: Any, **settings: Any) -> "Value":
-        """Apply an operator to values and constants; its result."""
+        """Apply an operator to values and constants; return the result."""
         number = [x.example.dtype for x in inputs if isinstance(x, Value)][-1]
         names = [
             x.name
             if isinstance(x, Value)
-            # Python's own numbers have the type of what they meet.
+            # Python numbers take the type of the other operand.
             else self.constant(np.asarray(x, number if np.ndim(x) == 0 else None))
             for x in inputs
         ]
@@ -64,12 +64,12 @@ class Graph:
         return Value(self, name, example)
 
     def output(self, name: str, value: "Value") -> None:
-        """Give a result its name."""
+        """Name a result as an output of the graph."""
         self.nodes.append(self.onnx.helper.make_node("Identity", [value.name], [name]))
 
 
 class Value(NDArrayOperatorsMixin):
-    """An array in the graph, for the part of NumPy that policies take."""
+    """An array in the graph, with the subset of NumPy that policies use."""
 
     def __init__(self, graph: Graph, name: str, example: np.ndarray):
         assert example.dtype != np.float64, f"{name}: policies are float32 throughout"
@@ -77,7 +77,7 @@ class Value(NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the example: its first axis is any number of rows."""
+        """The shape of the example; its first axis stands for any number of rows."""
         return self.example.shape
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
@@ -105,7 +105,7 @@ class Value(NDArrayOperatorsMixin):
         return NotImplemented
 
     def __getitem__(self, index: tuple[Any, ...]) -> "Value":
-        """Slices and new axes behind an ellipsis."""
+        """Slices and new axes after an ellipsis."""
         _, *parts = index
         value, kept = self, [part for part in parts if part is not None]
         for axis, part in zip(range(-len(kept), 0), kept, strict=True):
@@ -123,7 +123,7 @@ class Value(NDArrayOperatorsMixin):
         return value
 
     def reshape(self, *shape: Any) -> "Value":
-        """Leading axes that stay are copied: they may have any number of rows."""
+        """Unchanged leading axes are copied, since they may have any number of rows."""
         example = self.example.reshape(*shape)
         same = [a == b for a, b in zip(self.shape, example.shape, strict=False)]
         kept = same.index(False) if False in same else len(same)
@@ -157,7 +157,7 @@ def _example(x: Any) -> Any:
 
 @convolutions.register
 def _(x: Value, filters: Sequence[Filter]) -> Value:
-    """ONNX has channels first."""
+    """ONNX expects channels first."""
     add, example = x.graph.add, x.example[0]
     x = add("Transpose", [x], x.example.transpose(0, 3, 1, 2), perm=[0, 3, 1, 2])
     for kernel in filters:
@@ -185,10 +185,10 @@ def _(x: Value, which: np.ndarray) -> Value:
 
 
 def require(name: str) -> Any:
-    """A module that only the export needs."""
+    """Import a module that only the export needs."""
     try:
         return importlib.import_module(name)
     except ImportError:
         raise MerlinError(
-            f"{name} is not installed, which the export needs; pip install 'merlin[export]'."
+            f"{name}: is not installed, but the export needs it; run pip install 'merlin[export]'."
         ) from None

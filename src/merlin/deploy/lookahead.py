@@ -1,7 +1,7 @@
-"""Merlin-plus on NumPy arrays: a mixture of Gaussians, and a judge of what it proposes.
+"""Merlin-plus on NumPy arrays: a mixture of Gaussians, and a judge of its proposals.
 
-The arithmetic of `learners.plus` and `learners.judge` for actions in units of their bounds, -1 to
-1. Arrays are (..., proposals, width); like `networks`, this runs on the values of a graph, too.
+The arithmetic of `learners.plus` and `learners.judge`, for actions scaled to [-1, 1]. Arrays have
+shape (..., proposals, width). Like `networks`, this also runs on the values of a graph.
 """
 
 import math
@@ -19,38 +19,38 @@ class Mixture(NamedTuple):
 
     heights: Any  # (..., components); log weights per volume, up to a constant
     means: Any  # (..., components, action)
-    stds: Any  # (..., components, action); in the units of actions themselves
-    widths: Any  # the same, where none counts as narrower than it may
+    stds: Any  # (..., components, action); in unscaled action units
+    widths: Any  # the same, bounded below
 
     def first(self) -> "Mixture":
-        """That of the first row alone."""
+        """The mixture of the first row only."""
         heights, *others = self
         return Mixture(heights[..., :1, :], *(part[..., :1, :, :] for part in others))
 
 
 @dataclass(frozen=True)
 class Gaussians:
-    """How the outputs of a network are a mixture over actions, and what it proposes."""
+    """Interprets the outputs of a network as a mixture over actions."""
 
     components: int
     scale: np.ndarray  # half the range of each action
-    min_std: float  # added to every deviation
-    narrow: float  # share of `scale`; a component counts as no narrower than that
-    haste: np.ndarray  # how many times as far as the action for a short horizon proposals go
+    min_std: float  # added to every standard deviation
+    narrow: float  # lower bound on the width of a component, relative to `scale`
+    haste: np.ndarray  # factors by which aggressive proposals scale the short-horizon action
 
     def mixture(self, outputs: Any) -> Mixture:
-        """The mixture that a network tells."""
+        """The mixture for a network's outputs."""
         dim = len(self.scale)
         size, shape = self.components * dim, (*outputs.shape[:-1], self.components, dim)
-        # Where the bounds leave no choice, models are told zero.
+        # Where the bounds coincide, the models take zero.
         means = np.tanh(outputs[..., :size]).reshape(shape) * self._free
         stds = np.logaddexp(0.0, outputs[..., size : 2 * size]).reshape(shape) + self.min_std
-        # The network of a single component tells no weight.
+        # The network of a single component outputs no weight.
         weights = outputs[..., 2 * size :] if self.components > 1 else outputs[..., :1] * 0.0
         return self.weighted(weights, means, stds)
 
     def weighted(self, weights: Any, means: Any, stds: Any) -> Mixture:
-        """The mixture of components with such log weights."""
+        """The mixture of components with the given log weights."""
         widths = np.maximum(stds, self._least_width)
         return Mixture(weights - np.log(widths).sum(axis=-1), means, stds, widths)
 
@@ -64,24 +64,24 @@ class Gaussians:
 
     @cached_property
     def _per_unit(self) -> np.ndarray:
-        """What turns lengths of actions into units; 0 where there is no choice."""
+        """Converts action lengths to scaled units; 0 where the bounds coincide."""
         return self._free / np.where(self.scale > 0, self.scale, np.float32(1.0))
 
     def densest(self, mixture: Mixture) -> Any:
-        """For each row the mean of the component with the highest weight per volume."""
+        """For each row, the mean of the component with the highest weight per volume."""
         return pick(mixture.means, mixture.heights.argmax(axis=-1))
 
     def log_density(self, mixture: Mixture, actions: Any) -> Any:
-        """Of a mixture at each action, up to a constant."""
+        """Log density of a mixture at each action, up to a constant."""
         off = (actions[..., None, :] - mixture.means) * self.scale / mixture.widths
         each = mixture.heights - (off * off).sum(axis=-1) * 0.5
         return np.logaddexp.reduce(each, axis=-1)
 
     def draw(self, mixture: Mixture, luck: np.ndarray, noise: np.ndarray) -> Any:
-        """Actions from a mixture.
+        """Sample actions from a mixture.
 
-        Standard Gumbel numbers (rows, components) choose components by their weight per volume;
-        standard normal ones (rows, action) choose actions.
+        Standard Gumbel noise (rows, components) chooses components by their weight per volume, and
+        standard normal noise (rows, action) chooses actions.
         """
         which = (mixture.heights + luck).argmax(axis=-1)
         mean, std = pick(mixture.means, which), pick(mixture.stds, which)
@@ -90,7 +90,7 @@ class Gaussians:
 
 @dataclass(frozen=True)
 class Judge:
-    """What judges proposals; its states and goals are standardised."""
+    """Evaluates proposals; its states and goals are standardised."""
 
     distance: tuple[Layer, ...]
     model: tuple[Layer, ...]
@@ -102,15 +102,15 @@ class Judge:
     discount: float
     bin_width: int  # horizons per class of the temporal distance
     log_odds: float
-    walk_weights: np.ndarray  # of the distances after the first step and at the end of a walk
+    walk_weights: np.ndarray  # of the distances after the first step and at the end of a rollout
 
     def proposals(
         self, gaussians: Gaussians, mixtures: Mixture, luck: np.ndarray, noise: np.ndarray
     ) -> tuple[Any, Any]:
-        """Actions worth judging, and how likely the mixture of the first row makes each.
+        """The proposed actions, and the log density of each in the mixture of the first row.
 
-        The first is the densest, the next hurry, as the mixture of the second row does; the others
-        are drawn.
+        The densest component comes first, then the aggressive proposals from the mixture of the
+        second row, then the sampled ones.
         """
         dense, mixture = gaussians.densest(mixtures), mixtures.first()
         haste = gaussians.haste[: self.candidates, None]
@@ -121,12 +121,12 @@ class Judge:
         return proposed, gaussians.log_density(mixture, proposed)
 
     def cost(self, states: Any, goals: Any, actions: Any, likely: Any) -> Any:
-        """Steps to the goal by way of each action, weighed against how likely it is."""
+        """Steps to the goal via each action, minus its weighted log density."""
         steps = self.steps_along(states, goals, actions)
         return steps - likely * (self.caution * self.square_error)
 
     def steps_along(self, states: Any, goals: Any, actions: Any) -> Any:
-        """Distances by way of actions and then the policy's own steps."""
+        """Distances after each action, following the policy from there."""
         first = states + forward(self.model, states, actions)
         if self.depth == 1:
             return self.steps(first, goals)
@@ -143,7 +143,7 @@ class Judge:
         return np.log(odds @ self._discounts) * (1.0 / math.log(self.discount))
 
     def fits(self, states: int, goals: int, actions: int, max_horizon: float) -> bool:
-        """Whether its networks have the sizes that they must have."""
+        """Whether its networks have consistent sizes."""
         bins = math.ceil(max_horizon / self.bin_width)
         return (
             fits(self.distance, states + goals, (bins + 1,))
@@ -153,13 +153,13 @@ class Judge:
 
     @cached_property
     def _discounts(self) -> np.ndarray:
-        """What a visit counts in each class: by the horizon in its middle."""
+        """The discount of a visit in each class, at the horizon at its centre."""
         bins = np.arange(len(self.distance[-1].bias) - 1, dtype=np.float32)
         horizons = bins * self.bin_width + (self.bin_width + 1) / 2
         return (self.discount**horizons).astype(np.float32)
 
 
 def pick(rows: Any, index: Any) -> Any:
-    """The rows (..., n, width) at an index: by a product, which graphs have as well."""
+    """The rows (..., n, width) at an index, by a product, which graphs support as well."""
     hot = (index[..., None] == np.arange(rows.shape[-2])).astype(np.float32)
     return (hot[..., None] * rows).sum(axis=-2)

@@ -1,7 +1,7 @@
 """Feed-forward networks and CNNs on NumPy arrays, with any number of leading axes.
 
-Only what a `graph.Value` can do as well is asked of arrays here and in `lookahead`: the ONNX graph
-of a policy is what this arithmetic records on such values.
+This module and `lookahead` use only operations that `graph.Value` also supports: the ONNX graph of
+a policy is traced from this code.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 MIN_NORM = 1e-12
-"""Keeps a vector of zeros from being divided by zero where vectors are given length 1."""
+"""Prevents division by zero when a zero vector is normalised."""
 
 
 class Layer(NamedTuple):
@@ -25,7 +25,7 @@ class Layer(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """A convolution with a border of zeros."""
+    """A convolution with zero padding."""
 
     weight: np.ndarray  # (width, width, inputs, outputs)
     bias: np.ndarray  # (outputs,)
@@ -35,11 +35,11 @@ class Filter(NamedTuple):
 
 @dataclass(frozen=True)
 class Cnn:
-    """What a policy file holds of how images become features.
+    """How a policy maps images to features.
 
-    Images are centred and scaled as in training; each convolution ends with a ReLU. A policy on the
-    latents of an encoder has that encoder's dense layers behind them. Their outputs are given
-    length 1, and the goal that is read out of them follows, or replaces them unless `units`.
+    Images are centred and scaled as in training, and each convolution is followed by a ReLU. A
+    policy on latents adds the dense layers of its encoder. Their outputs are normalised to unit
+    length. The predicted goal is appended to them, or replaces them if `units` is false.
     """
 
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ class Cnn:
     units: bool = True
 
     def __call__(self, images: Any) -> Any:
-        """The features of an image; in a graph, of a batch of them."""
+        """The features of an image; in a graph, of a batch of images."""
         flat = images.reshape(*images.shape[:-3], len(self.mean)).astype(np.float32)
         x = ((flat - self.mean) * self.scale).reshape(images.shape)
         x = convolutions(x, self.filters)
@@ -65,7 +65,7 @@ class Cnn:
 
     @property
     def filter_outputs(self) -> int:
-        """How many numbers the convolutions make of an image."""
+        """Number of outputs of the convolutions."""
         height, width, channels = self.shape
         for weight, bias, stride, padding in self.filters:
             height, width = (
@@ -76,14 +76,14 @@ class Cnn:
 
     @property
     def features(self) -> int:
-        """How many numbers stand for an image."""
+        """Number of features of an image."""
         if self.readout is None:
             return self.filter_outputs
         unit, goal = self.readout.weight.shape
         return unit * self.units + goal
 
     def fits(self) -> bool:
-        """Whether all arrays have the types and sizes that they must have."""
+        """Whether all arrays have consistent types and sizes."""
         channels = [self.shape[-1], *(kernel.bias.size for kernel in self.filters)]
         dense = [*self.layers, *([] if self.readout is None else [self.readout])]
         floats = [self.mean, self.scale, *(a for kernel in self.filters for a in kernel[:2])]
@@ -105,26 +105,26 @@ def relu(x: Any) -> Any:
 
 
 def gelu(x: Any) -> Any:
-    """By its approximation with a tanh, as in training."""
+    """The tanh approximation, as in training."""
     inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
     return x * (np.tanh(inner) + 1.0) * 0.5
 
 
 ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {"relu": relu, "gelu": gelu}
-"""By the names that policy files have for them."""
+"""Keyed by their names in policy files."""
 
 
 def with_length(x: Any, length: float) -> Any:
-    """Vectors of this length, in the directions that they have."""
+    """Scale vectors to this length."""
     norm = np.sqrt((x * x).sum(axis=-1, keepdims=True))
     return x / np.maximum(norm, np.float32(MIN_NORM)) * length
 
 
 def forward(layers: Sequence[Layer], *parts: Any, activation: Callable[[Any], Any] = relu) -> Any:
-    """A network on several inputs side by side, each (..., width).
+    """Apply a network to several inputs that are concatenated, each (..., width).
 
-    The first layer is a sum of products, one per input, not one product of them all: so an input
-    that many rows share is multiplied once.
+    The first layer is a sum of products, one per input, so an input shared by many rows is
+    multiplied only once.
     """
     first, *others = layers
     x: Any = first.bias
@@ -139,7 +139,7 @@ def forward(layers: Sequence[Layer], *parts: Any, activation: Callable[[Any], An
 
 
 def fits(layers: Sequence[Layer], inputs: int, outputs: Sequence[int] = ()) -> bool:
-    """Whether layers have the types and sizes for so many inputs and one of some outputs."""
+    """Whether layers have valid types and sizes for these inputs and one of these output sizes."""
     widths = [inputs, *(layer.bias.size for layer in layers)]
     return (not outputs or widths[-1] in outputs) and all(
         layer.weight.dtype == layer.bias.dtype == np.float32
@@ -150,14 +150,14 @@ def fits(layers: Sequence[Layer], inputs: int, outputs: Sequence[int] = ()) -> b
 
 @singledispatch
 def convolutions(x: Any, filters: Sequence[Filter]) -> Any:
-    """Filters, each with a ReLU, one after another on an image (height, width, channels)."""
+    """Apply filters with ReLUs, one after another, to an image (height, width, channels)."""
     for kernel in filters:
         x = np.maximum(convolve(x, kernel), 0.0)
     return x.reshape(-1)
 
 
 def convolve(x: np.ndarray, kernel: Filter) -> np.ndarray:
-    """Slide a filter over an image: one product of all patches with it."""
+    """Convolve an image by one product of all patches with the filter."""
     weight, bias, stride, border = kernel
     height, width, channels = x.shape
     padded = np.zeros((height + 2 * border, width + 2 * border, channels), np.float32)

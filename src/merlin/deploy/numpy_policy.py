@@ -1,9 +1,9 @@
-"""A trained policy with nothing but NumPy: for robots, and wherever one action is wanted fast.
+"""Run a trained policy with NumPy alone, for robots and for low latency.
 
     policy = merlin.runtime.load("runs/push")
     action = policy(state, goal)  # or policy({"observation": state, "desired_goal": goal})
 
-Reads the policy file of a run as it is; neither JAX nor Gymnasium is imported.
+Reads the policy file of a run directly, without importing JAX or Gymnasium.
 """
 
 import math
@@ -22,13 +22,13 @@ from merlin.training.folder import policy_file
 
 
 def load(path: str | Path, *, seed: int | None = None, checkpoint: str = "final") -> "Policy":
-    """The policy in a file, or in a run folder: of its first seed and of the end of training,
-    unless told otherwise."""
+    """Load the policy in a file or a run folder, by default of the first seed at the end of
+    training."""
     path = Path(path)
     if path.is_dir():
         path = policy_file(path, seed, checkpoint)
     elif seed is not None or checkpoint != "final":
-        raise MerlinError(f"{path}: is no run folder, in which a seed or checkpoint can be chosen.")
+        raise MerlinError(f"{path}: is not a run folder; leave out seed and checkpoint.")
     weights = read(path)
     if weights.places is not None:
         return MapPolicy(weights, weights.places)
@@ -36,12 +36,11 @@ def load(path: str | Path, *, seed: int | None = None, checkpoint: str = "final"
 
 
 class Policy:
-    """Acts on the mean. Keeps its intermediate results, so each thread needs one of its own.
+    """Acts on the mean. Not thread-safe, because it reuses buffers: use one policy per thread.
 
-    What does not change from call to call is folded into the weights: the scale of the normalisers
-    and, as the bias of the first layer, the embedded horizon. Every bias is a last row of its
-    weight, met by a 1 that stands behind the layer's input, so a layer is one product and one
-    activation.
+    Everything constant is folded into the weights: the scale of the normalisers and, as the bias of
+    the first layer, the embedded horizon. Every bias is the last row of its weight matrix,
+    multiplied by a 1 appended to the layer's input, so a layer is one product and one activation.
     """
 
     def __init__(self, weights: Weights):
@@ -87,8 +86,8 @@ class Policy:
     ) -> np.ndarray:
         """The action for an observation and a goal, or one for every row of a batch.
 
-        Takes both, or Gymnasium's dict with `observation` and `desired_goal`. A horizon replaces
-        the one that the policy was made with.
+        Takes both, or Gymnasium's dict with `observation` and `desired_goal`. A given horizon
+        replaces the policy's default.
         """
         state, wanted = state_and_goal(observation, goal)
         if self._cnn is None and horizon is None and self._fits(state, wanted):
@@ -112,7 +111,7 @@ class Policy:
         return np.stack([self._seen(**one) for one in each])
 
     def _fits(self, state: Any, goal: Any) -> bool:
-        """Whether both are plain vectors of this policy's sizes, which need no more of a look."""
+        """Whether both are plain vectors of the right sizes, which need no further checks."""
         for x, size in ((state, self._sizes[0]), (goal, self._sizes[1])):
             if type(x) is not np.ndarray or x.shape != (size,) or x.dtype.kind != "f":
                 return False
@@ -121,14 +120,14 @@ class Policy:
     def _seen(
         self, observation: np.ndarray, goal: np.ndarray, horizon: np.ndarray | None = None
     ) -> np.ndarray:
-        """The action for checked inputs: features in place of images."""
+        """The action for checked inputs, after replacing images by features."""
         if self._cnn is not None:
             observation = self._cnn(observation)
             goal = self._cnn(goal) if self.weights.goal_image else goal
         return self._act(observation, goal, None if horizon is None else float(horizon))
 
     def _act(self, state: np.ndarray, goal: np.ndarray, horizon: float | None) -> np.ndarray:
-        """The action for vectors that fit."""
+        """The action for checked vectors."""
         if horizon is None:
             horizon = self.weights.horizon
         if horizon != self._told:
@@ -157,13 +156,13 @@ class Policy:
         return action
 
     def _check(self, x: np.ndarray) -> None:
-        """Refuse NaN and infinity: a sum of finite numbers is finite, and quickly taken."""
+        """Raise an error for NaN and infinity, detected quickly by a sum."""
         if not math.isfinite(np.dot(x, self._ones)):
             checked(x[: self._sizes[0]], (self._sizes[0],), "observation")
             checked(x[self._sizes[0] :], (self._sizes[1],), "goal")
 
     def _tell(self, horizon: float | None) -> None:
-        """Set what the network is told as horizon, until it is told another."""
+        """Set the horizon that the network is conditioned on, until the next call."""
         bias = self._first_bias
         if self.weights.horizon is not None:
             told = self.weights.embed(np.array(horizon, np.float32))
@@ -173,9 +172,9 @@ class Policy:
 
 
 class MixturePolicy(Policy):
-    """Merlin-plus: acts on the densest component, or on what is judged better than that.
+    """Merlin-plus: acts on the densest component, or on a proposal the judge prefers.
 
-    Proposals are drawn anew at every call, from a generator that `seed` starts.
+    Proposals are sampled in every call, from a generator seeded with `seed`.
     """
 
     def __init__(self, weights: Weights, seed: int = 0):
@@ -184,7 +183,7 @@ class MixturePolicy(Policy):
         self._scale = np.concatenate([weights.observation_scale, weights.goal_scale])
 
     def _act(self, state: np.ndarray, goal: np.ndarray, horizon: float | None) -> np.ndarray:
-        """A horizon that is told is used, and nothing is judged then."""
+        """A given horizon is used without the judge."""
         weights, judge = self.weights, self.weights.judge
         count = 0
         if judge is not None and horizon is None:
@@ -201,7 +200,7 @@ class MixturePolicy(Policy):
         luck: np.ndarray,
         noise: np.ndarray,
     ) -> np.ndarray:
-        """The same, by given Gumbel and standard normal numbers for the proposals."""
+        """Choose an action with the given Gumbel and normal noise for the proposals."""
         weights, gaussians = self.weights, self.weights.gaussians
         judge = weights.judge if horizon is None else None
         told = weights.horizon if horizon is None else horizon
@@ -218,7 +217,7 @@ class MixturePolicy(Policy):
     def _mixtures(
         self, state: np.ndarray, goal: np.ndarray, horizons: list[float | None]
     ) -> tuple[np.ndarray, Mixture]:
-        """State and goal, standardised, and the mixture for each horizon."""
+        """The standardised state and goal, and the mixture for each horizon."""
         weights = self.weights
         raw = np.concatenate([state, goal], dtype=np.float32)
         self._check(raw)
@@ -228,16 +227,16 @@ class MixturePolicy(Policy):
 
 
 class Reach(NamedTuple):
-    """What a map says of a goal before anything moves."""
+    """What the map predicts about a goal before an episode starts."""
 
-    reachable: Any  # whether recorded passages lead to the place of the goal
-    steps: Any  # how many steps they took together; -1 if there is no way
+    reachable: Any  # whether recorded passages lead to the goal's place
+    steps: Any  # length of the shortest path; -1 if there is none
 
 
 class MapPolicy(MixturePolicy):
-    """Merlin-map: heads for the next place on the way, or for the goal itself where it is near.
+    """Merlin-map: heads for the next waypoint, or for the goal itself when close to it.
 
-    It acts with the noise that it was evaluated with, from a generator of its own.
+    It acts with the noise it was evaluated with, from its own generator.
     """
 
     def __init__(self, weights: Weights, places: Places):
@@ -245,7 +244,7 @@ class MapPolicy(MixturePolicy):
         self._places = places
 
     def _act(self, state: np.ndarray, goal: np.ndarray, horizon: float | None) -> np.ndarray:
-        """A horizon that is given is told to the executor in place of the map's."""
+        """Act towards the next waypoint. A given horizon replaces that of the map."""
         raw = np.concatenate([state, goal], dtype=np.float32)
         self._check(raw)
         state, goal = np.split(raw, [self._sizes[0]])
@@ -258,7 +257,7 @@ class MapPolicy(MixturePolicy):
         return self.weights.action_centre + self.weights.action_scale * drawn[0]
 
     def reach(self, observation: Any, goal: Any) -> Reach:
-        """Whether the map has a way from a state to a goal, and its steps."""
+        """Whether the map has a path from a state to a goal, and its number of steps."""
         state = checked(observation, (self._sizes[0],), "observation")
         cell = self._places.cell(state, checked(goal, (self._sizes[1],), "goal"))
         steps = self._places.steps.ravel()[cell]

@@ -1,6 +1,6 @@
 """The map of a policy on NumPy arrays, with any number of leading axes.
 
-As in `networks`, only what a `graph.Value` can do as well is asked of arrays here.
+Like `networks`, this uses only operations that `graph.Value` also supports.
 """
 
 from dataclasses import dataclass
@@ -12,28 +12,28 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Places:
-    """What a policy file holds of a map."""
+    """The map stored in a policy file."""
 
     centres: np.ndarray  # (places, goal)
-    phi: np.ndarray  # (goal,): which numbers of a state are its goal
-    ahead: np.ndarray  # (places, places): where to head on the way; -1: to the goal itself
-    told: np.ndarray  # (places, places): the steps to there
-    steps: np.ndarray  # (places, places): of the whole way; -1: there is none
-    least: int  # the fewest steps that the executor is told
-    temperature: float  # of the executor's noise, in deviations
+    phi: np.ndarray  # (goal,): which columns of a state are its goal
+    ahead: np.ndarray  # (places, places): the next waypoint; -1: the goal itself
+    told: np.ndarray  # (places, places): the steps to the waypoint
+    steps: np.ndarray  # (places, places): the steps of the whole path; -1: no path
+    least: int  # lower bound on the executor's horizon
+    temperature: float  # of the executor's noise, in standard deviations
 
     def cell(self, states: Any, goals: Any) -> Any:
-        """Where the tables, as vectors, tell of the way from a state to a goal."""
+        """The index of a state and a goal in the flattened tables."""
         here, there = self.place(columns(states, self.phi)), self.place(goals)
         return here * len(self.centres) + there
 
     def place(self, goals: Any) -> Any:
-        """The place that each goal belongs to."""
+        """The place to which each goal belongs."""
         off = goals[..., None, :] - self.centres
         return (off * off).sum(axis=-1).argmin(axis=-1)
 
     def heading(self, states: Any, goals: Any) -> tuple[Any, Any]:
-        """What the executor is told in place of the goals, and in how many steps."""
+        """The goals and horizons to give to the executor."""
         cell = self.cell(states, goals)
         head = entries(entries(cell, self._heads), self.centres)
         near = entries(cell, self._near) == 1.0
@@ -52,7 +52,7 @@ class Places:
         return np.maximum(self.told, self.least).astype(np.float32).ravel()
 
     def fits(self, states: int, goals: int) -> bool:
-        """Whether all arrays have the types and sizes that they must have."""
+        """Whether all arrays have consistent types and sizes."""
         count = len(self.centres)
         tables = self.ahead, self.told, self.steps
         return (
@@ -66,11 +66,11 @@ class Places:
 
 @singledispatch
 def entries(index: Any, table: np.ndarray) -> Any:
-    """What a table holds at an index."""
+    """The entries of a table at an index."""
     return table[index]
 
 
 @singledispatch
 def columns(x: Any, which: np.ndarray) -> Any:
-    """Some of the numbers along the last axis."""
+    """Select columns along the last axis."""
     return x[..., which]

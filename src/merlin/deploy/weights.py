@@ -1,4 +1,4 @@
-"""Policy files read with NumPy alone, and checked to be ones that can be run so."""
+"""Read policy files with NumPy alone, and check that NumPy can run them."""
 
 import math
 from dataclasses import dataclass, fields
@@ -24,52 +24,51 @@ from merlin.io.schema import read_as
 from merlin.training.policy_schema import read_policy
 
 MOST_STEP = 4096
-"""No stride, border or number of bins of a policy is larger."""
+"""Upper bound on strides, padding and numbers of bins."""
 
 
 @dataclass(frozen=True)
 class Constants:
-    """What a policy file tells of its policy's arithmetic beside arrays and settings.
+    """Constants of a policy's arithmetic, as stored in its file.
 
-    The defaults are those of files that were written before they told any.
+    The defaults apply to files written before constants were stored.
     """
 
-    clip: float = 5.0  # where normalised inputs end, in files that do not tell it per dimension
-    horizon_dim: int = 32  # numbers that a horizon is embedded as
+    clip: float = 5.0  # clipping range of normalised inputs, if not given per dimension
+    horizon_dim: int = 32  # size of the horizon embedding
     activation: str = "relu"  # or gelu
-    squash: str = "tanh"  # or clip: how the network's outputs come within the bounds of actions
+    squash: str = "tanh"  # or clip: how outputs are brought within the action bounds
     min_std: float = 1e-5
     strides: tuple[int, ...] = (4, 2, 1)  # of the convolutions
     padding: int = 1
     narrow: float = 0.05
     haste: tuple[float, ...] = (1.0, 2.0)
-    soon: float = 1.0  # the horizon of proposals that hurry
+    soon: float = 1.0  # horizon of the aggressive proposals
     log_odds: float = 60.0
     walk_weights: tuple[float, ...] = (0.2, 0.8)
-    max_bins: int = 64  # classes of the temporal distance, at most
+    max_bins: int = 64  # maximum number of classes of the temporal distance
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What a policy file holds: normalisers, a network and the range of actions.
+    """The content of a policy file: normalisers, a network and the action range.
 
-    The network sees the normalised observation, the normalised goal and, unless `horizon` is
-    None, the embedded horizon. It answers with as many numbers as an action has, or twice as
-    many; then the second half is the spread. Of several `components` it gives means, spreads and
-    weights. `judge` judges what they propose. With `places` the goal and the horizon are those of
-    the next place on the way.
+    The network takes the normalised observation, the normalised goal and, unless `horizon` is None,
+    the embedded horizon. Its output has the size of an action, or twice that, where the second half
+    is the standard deviation. With several `components`, it contains means, standard deviations and
+    weights. `judge` evaluates their proposals. With `places`, the goal and the horizon are those of
+    the next waypoint.
 
-    A policy of two levels has `low` as well. Then the first network says a direction, and `low`,
-    which sees the normalised observation and that direction, answers with the action.
+    A hierarchical policy also has `low`. The first network then outputs a subgoal direction, and
+    `low` maps the normalised observation and that direction to the action.
 
-    A policy that sees images has a CNN, whose features are its observation (and its goal, if
-    `goal_image`). Where the network takes them as they are, their mean is 0, their scale 1, and
-    they are not clipped.
+    An image policy has a CNN, whose features are its observation (and its goal, if `goal_image`).
+    If the network takes raw features, their mean is 0, their scale is 1, and they are not clipped.
     """
 
     observation_mean: np.ndarray
     observation_scale: np.ndarray
-    observation_limit: np.ndarray  # where normalised inputs are clipped
+    observation_limit: np.ndarray  # clipping range of normalised inputs
     goal_mean: np.ndarray
     goal_scale: np.ndarray
     goal_limit: np.ndarray
@@ -89,21 +88,21 @@ class Weights:
 
     @property
     def gaussian(self) -> bool:
-        """Whether the network also says how sure it is."""
+        """Whether the network also predicts a standard deviation."""
         return not self.low and len(self.layers[-1].bias) == 2 * len(self.action_scale)
 
     @property
     def simple(self) -> bool:
-        """Whether there is nothing to choose from."""
+        """Whether there is a single component, no judge and no map."""
         return self.components == 1 and self.judge is None and self.places is None
 
     @property
     def clipped(self) -> bool:
-        """Whether outputs are clipped to the bounds of actions, not squashed into them."""
+        """Whether outputs are clipped to the action bounds instead of squashed."""
         return self.constants.squash == "clip"
 
     def outputs(self, state: Any, *others: Any) -> Any:
-        """What the network answers, of two levels the lower one."""
+        """The outputs of the network; of the lower level in a hierarchical policy."""
         activation = ACTIVATIONS[self.constants.activation]
         x = forward(self.layers, state, *others, activation=activation)
         if self.low:
@@ -111,16 +110,16 @@ class Weights:
         return x
 
     def direction(self, x: Any) -> Any:
-        """What the upper level says, as the lower one is told it."""
+        """The upper level's output, normalised for the lower level."""
         return with_length(x, math.sqrt(x.shape[-1]))
 
     def within_bounds(self, x: Any) -> Any:
-        """Outputs as actions in units of their bounds."""
+        """Bring outputs within the action bounds, scaled to [-1, 1]."""
         return np.clip(x, -1.0, 1.0) if self.clipped else np.tanh(x)
 
     @cached_property
     def gaussians(self) -> Gaussians:
-        """How the network's outputs are a mixture."""
+        """The interpretation of the network's outputs as a mixture."""
         constants = self.constants
         haste = np.array(constants.haste, np.float32)
         told = constants.min_std, constants.narrow, haste
@@ -128,17 +127,17 @@ class Weights:
 
     @cached_property
     def frequencies(self) -> np.ndarray:
-        """At which a horizon is embedded as cosines, then sines."""
+        """Frequencies of the horizon embedding, first for cosines, then for sines."""
         half = self.constants.horizon_dim // 2
         return (self.max_period ** (-np.arange(half) / half)).astype(np.float32)
 
     def embed(self, horizons: Any) -> Any:
-        """Horizons as the network sees them, along a new last axis."""
+        """Horizon embeddings along a new last axis."""
         angles = horizons[..., None] * self.frequencies
         return np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
 
     def fits(self) -> bool:
-        """Whether all arrays have the types and sizes that they must have."""
+        """Whether all arrays have consistent types and sizes."""
         states, goals, actions = map(
             len, (self.observation_mean, self.goal_mean, self.action_centre)
         )
@@ -172,7 +171,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a method that acting depends on, where it has them."""
+    """The settings of a method that acting depends on, if it has them."""
 
     horizon: int | None = None
     components: int = 1
@@ -186,11 +185,11 @@ class Settings:
 
 
 def read(path: Path) -> Weights:
-    """Read a policy file and check that it is one that can be run here."""
+    """Read a policy file and check that it can be run with NumPy."""
     arrays, about = read_policy(path)
     settings: Settings = read_as(Settings, about["settings"], path)
     constants = _constants(about, path)
-    misfit = MerlinError(f"{path}: the sizes of its arrays do not fit together; train anew.")
+    misfit = MerlinError(f"{path}: the sizes of its arrays do not fit together; train again.")
     try:
         weights = _weights(arrays, about, settings, constants)
         fits = weights is None or weights.fits()
@@ -198,8 +197,8 @@ def read(path: Path) -> Weights:
         raise misfit from None
     if weights is None:
         raise MerlinError(
-            f"{path}: a policy of {about['algo']} is more than one feed-forward network, and only "
-            "such run without JAX; act with it through merlin.load_run."
+            f"{path}: a policy of {about['algo']} is not a single feed-forward network, and only "
+            "those run without JAX; use merlin.load_run instead."
         )
     if not fits:
         raise misfit
@@ -216,16 +215,16 @@ def _constants(about: dict[str, Any], path: Path) -> Constants:
         raise MerlinError(f"{path}: was written by another version of merlin ({told}).")
     steps = (*constants.strides, constants.padding + 1, constants.max_bins)
     if not all(1 <= step <= MOST_STEP for step in steps):
-        raise MerlinError(f"{path}: its constants are not those of a policy; train anew.")
+        raise MerlinError(f"{path}: its constants are invalid; train again.")
     return constants
 
 
 def _weights(
     arrays: dict[str, np.ndarray], about: dict[str, Any], settings: Settings, constants: Constants
 ) -> Weights | None:
-    """The weights, or None of a policy that is more than one network."""
+    """The weights; None if the policy is more than one feed-forward network."""
     max_period, goal_image = float(about["max_horizon"]), about.get("goal_image", False)
-    if settings.max_horizon is not None:  # the longest that the policy was told of
+    if settings.max_horizon is not None:  # the longest horizon in training
         max_period = min(max_period, float(settings.max_horizon))
     try:
         cnn, arrays = _cnn(arrays, about, constants)
@@ -270,11 +269,11 @@ _VECTORS = {
     "action_centre": "action_centre",
     "action_scale": "action_scale",
 }
-"""Names in a policy file, beside those of layers, and what they are called here."""
+"""Names in a policy file, except those of layers, and the corresponding field names."""
 
 
 def _layers(arrays: dict[str, np.ndarray], prefix: str) -> tuple[Layer, ...]:
-    """Take the layers of a network out of the arrays."""
+    """Remove the layers of a network from the arrays and return them."""
     depth = sum(name.startswith(prefix) for name in arrays) // 2
     return tuple(
         Layer(arrays.pop(f"{prefix}{i}.weight"), arrays.pop(f"{prefix}{i}.bias"))
@@ -285,9 +284,9 @@ def _layers(arrays: dict[str, np.ndarray], prefix: str) -> tuple[Layer, ...]:
 def _cnn(
     arrays: dict[str, np.ndarray], about: dict[str, Any], constants: Constants
 ) -> tuple[Cnn | None, dict[str, np.ndarray]]:
-    """What the policy sees with, and the arrays of one that is given features for images."""
+    """The CNN of an image policy, and the arrays of the policy on its features."""
     shape = about["observation_shape"]
-    if "encoder" in about:  # before a policy on latents
+    if "encoder" in about:  # of a policy on latents
         encoder = {k.removeprefix("encoder."): v for k, v in arrays.items() if "encoder." in k}
         own = {k.removeprefix("policy."): v for k, v in arrays.items() if "encoder." not in k}
         return Cnn(
@@ -301,7 +300,7 @@ def _cnn(
         ), own
     if len(shape) != 3:
         return None, arrays
-    # A part of the policy's network.
+    # The CNN is part of the policy's network.
     filters = _filters(arrays, constants)
     own = {name.replace("net.head.", "net."): array for name, array in arrays.items()}
     mean, scale = own["observation_normaliser.mean"], own["observation_normaliser.scale"]
@@ -314,7 +313,7 @@ def _cnn(
 
 
 def _filters(arrays: dict[str, np.ndarray], constants: Constants) -> tuple[Filter, ...]:
-    """Take the convolutions out of the arrays; none, which fits nothing, if strides are missing."""
+    """Remove the convolutions from the arrays; return none, which fails later, without strides."""
     layers, strides = _layers(arrays, "net.cnn.layers."), constants.strides
     if len(layers) != len(strides):
         return ()
@@ -328,7 +327,7 @@ def _judge(
     max_horizon: float,
     constants: Constants,
 ) -> Judge | None:
-    """Take what judges proposals out of the arrays, if the policy has it."""
+    """Remove the judge from the arrays and return it, if the policy has one."""
     if "judge.square_error" not in arrays:
         return None
     return Judge(
@@ -349,7 +348,7 @@ def _judge(
 def _places(
     arrays: dict[str, np.ndarray], settings: Settings
 ) -> tuple[Places | None, dict[str, np.ndarray]]:
-    """The map, if the policy has one, and the arrays of what follows it."""
+    """The map, if the policy has one, and the arrays of the executor."""
     if "map.centres" not in arrays:
         return None, arrays
     own = {k.removeprefix("map."): v for k, v in arrays.items() if k.startswith("map.")}

@@ -1,4 +1,4 @@
-"""Policy and task to return and success per episode."""
+"""Play episodes of a task with a policy, and score their returns and successes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from merlin.policies.base import Policy, as_policy
 
 DISCOUNT = 0.98
 FINAL_SEED = 10_000_000
-"""The first of the fixed episodes on which final policies are scored."""
+"""Seed of the first of the fixed episodes on which final policies are scored."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Evaluation:
 
     returns: Float[np.ndarray, " episodes"]
     success: Float[np.ndarray, " episodes"]
-    goals: Int[np.ndarray, " episodes"] | None = None  # which of a task's fixed goals, from 1 on
+    goals: Int[np.ndarray, " episodes"] | None = None  # index of the task's fixed goal, from 1
 
     def goal_success(self) -> dict[str, float]:
-        """The share of successful episodes for each fixed goal; empty where there are none."""
+        """Success rate for each fixed goal; empty if the task has none."""
         if self.goals is None:
             return {}
         return {str(g): float(self.success[self.goals == g].mean()) for g in np.unique(self.goals)}
@@ -59,7 +59,7 @@ class Evaluation:
 def summarise(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
     """Mean and 95 % interval of return and success over the episodes of several seeds.
 
-    Where a task has fixed goals, `goals` is the success at each.
+    If the task has fixed goals, `goals` is the success rate for each.
     """
     found: dict[str, Any] = {
         "return": summary(np.stack([e.returns for e in evaluations])),
@@ -83,14 +83,14 @@ def evaluate(
 ) -> Evaluation:
     """Play episodes `seed`, `seed + 1`, ... and score them.
 
-    The return is the discounted count of steps that end at the goal, success is being there
-    after the last. Where an episode ends at its goal, that is success at any step. Consecutive
-    seeds go through the fixed goals of a task that has some. Without a horizon the policy uses
-    its own. Pass `batch` to reuse environments between calls.
+    The return is the discounted number of steps that end at the goal, and success means being at
+    the goal after the last step. If reaching the goal ends an episode, success means reaching it at
+    any step. Consecutive seeds cycle through the fixed goals of a task, if it has any. Without a
+    horizon, the policy uses its own. Pass `batch` to reuse environments between calls.
     """
     task = find(task)
     played = _waves(policy, task, episodes, seed, horizon, temperature, batch)
-    scores = [score(wave) for wave in played]  # of images only one wave fits into memory
+    scores = [score(wave) for wave in played]  # of images, only one wave fits in memory
     return Evaluation(
         returns=np.concatenate([s.returns for s in scores]),
         success=np.concatenate([s.success for s in scores]),
@@ -99,7 +99,7 @@ def evaluate(
 
 
 def score(played: Rollout) -> Evaluation:
-    """Discounted return and success at the last step, of each episode."""
+    """Discounted return and success at the last step of each episode."""
     discounts = DISCOUNT ** np.arange(played.rewards.shape[1])
     return Evaluation(
         returns=played.rewards @ discounts, success=played.success[:, -1].astype(float)
@@ -115,7 +115,7 @@ def play(
     horizon: int | None = None,
     temperature: float | None = None,
 ) -> Rollout:
-    """The episodes themselves, for those who want to look at them."""
+    """Play episodes and return them."""
     return concatenate(list(_waves(policy, task, episodes, seed, horizon, temperature, None)))
 
 
@@ -128,7 +128,7 @@ def _waves(
     temperature: float | None,
     batch: EnvBatch | None,
 ) -> Iterator[Rollout]:
-    """Episodes in groups that are played together."""
+    """Play episodes in groups that run in parallel."""
     task = find(task)
     check_episodes("episodes", episodes)
     if horizon is not None and horizon < 1:
@@ -149,16 +149,16 @@ def _waves(
 
 
 def with_temperature(policy: Policy, temperature: float) -> Any:
-    """The same policy, sampling its actions with so many times its own deviation."""
+    """A copy of the policy that samples actions with this many times its standard deviation."""
     if not (np.isfinite(temperature) and temperature >= 0):
-        raise MerlinError(f"temperature: {temperature} is not a number from 0 up.")
+        raise MerlinError(f"temperature: {temperature} is not a non-negative number.")
     return policy.with_temperature(float(temperature))
 
 
 def _actor(
     policy: Policy, told: ArrayLike | None, key: PRNGKeyArray, labels: np.ndarray
 ) -> Callable[[Observation, int], np.ndarray]:
-    """What acts in one batch of episodes, with a memory that begins and ends with them."""
+    """The function that acts in one batch of episodes, with memory for their duration."""
     spread = lambda leaf: jnp.broadcast_to(leaf, (len(labels), *leaf.shape))  # noqa: E731
     memory = jax.tree.map(spread, policy.begin())
 
@@ -183,6 +183,6 @@ def _act(
     t: ArrayLike,
     labels: ArrayLike,
 ) -> tuple[Float[Array, "batch action"], Any]:
-    # One key per episode and step: an episode's noise does not depend on its neighbours.
+    # One key per episode and step, so that an episode's noise does not depend on the others.
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), labels)
     return jax.vmap(policy.step, (0, 0, 0, None, 0))(memory, observation, goal, horizon, keys)

@@ -1,4 +1,4 @@
-"""Pictures of runs and policies. Every function draws on axes that the caller made."""
+"""Figures of runs and policies. All functions draw on axes made by the caller."""
 
 import io
 from pathlib import Path
@@ -20,7 +20,7 @@ SHADE = "#e8ebee"
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure. Made without pyplot, it needs no window system and holds no memory."""
+    """Write a figure. Without pyplot, it needs no window system and is freed after use."""
     content = io.BytesIO()
     kind = path.suffix.lstrip(".")
     figure.savefig(content, format=kind, dpi=150, bbox_inches="tight", metadata={"Software": None})
@@ -29,7 +29,7 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def arena(axes: Axes, walls: Arena) -> None:
-    """The floor of a Point task: walls, and how near to them the agent's centre can come."""
+    """The arena of a Point task: walls, and the limits of the agent's centre."""
     for rectangles, colour in ((walls.obstacles, SHADE), (walls.walls, GREY)):
         for wall in rectangles:
             corner = (wall.left, wall.bottom)
@@ -43,7 +43,7 @@ def arena(axes: Axes, walls: Arena) -> None:
 
 
 def goal_disc(axes: Axes, goal: Float[np.ndarray, "2"], radius: float) -> None:
-    """A goal and how near is near enough."""
+    """A goal and the radius within which it counts as reached."""
     axes.add_patch(Circle((goal[0], goal[1]), radius, color=GREEN, alpha=0.35, linewidth=0))
     axes.plot(*goal, "+", color=GREEN, markersize=9, markeredgewidth=2)
 
@@ -57,7 +57,7 @@ def vector_field(
     walls: Arena,
     points: int = 24,
 ) -> None:
-    """Where a 2-D policy goes from every place, for one goal."""
+    """The actions of a 2-D policy over the arena, for one goal."""
     ticks = np.linspace(-BOUND, BOUND, points + 2, dtype=np.float32)[1:-1]
     grid = np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 2)
     grid = grid[walls.is_free(grid.astype(np.float64))]
@@ -80,7 +80,7 @@ def vector_field(
 
 
 def paths(axes: Axes, played: Rollout, radius: float) -> None:
-    """The ways that episodes took, each from its start to its goal."""
+    """The paths of episodes, each from its start to its goal."""
     for path, goal, success in zip(
         played.achieved_goals, played.desired_goals, played.success[:, -1], strict=True
     ):

@@ -1,4 +1,4 @@
-"""How well a policy predicts what was done in episodes that it was not trained on."""
+"""Measure how well a policy predicts the actions in held-out episodes."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,11 +16,11 @@ from merlin.policies.goal import GoalPolicy
 from merlin.policies.images import SeeingPolicy
 
 PAIRS = 2048
-"""Recorded steps that a policy is asked about."""
+"""Number of recorded steps that are predicted."""
 MOST_STEPS = 100
-"""Goals are achieved goals of the same episode, at most so many steps later."""
+"""Goals are achieved goals of the same episode, at most this many steps later."""
 ROWS = 256
-"""Rows that a policy is asked about at once."""
+"""Rows per call of the policy."""
 
 
 class Pairs(NamedTuple):
@@ -39,15 +39,15 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class Prediction:
-    """Means over held-out steps, after so many updates."""
+    """Means over held-out steps, after a number of updates."""
 
-    action_error: float  # absolute, in units of half the range of each action
-    log_likelihood: float | None  # None where the policy is no distribution
+    action_error: float  # absolute, relative to half the range of each action
+    log_likelihood: float | None  # None if the policy defines no distribution
     step: int
 
 
 def draw_pairs(data: Dataset, most: int, limit: int, seed: int = 0) -> Pairs:
-    """Steps at random, each once, with a goal uniformly 1 to `limit` steps later."""
+    """Draw steps without replacement, each with a goal uniformly 1 to `limit` steps later."""
     rng = np.random.default_rng(seed)
     action = np.sort(rng.permutation(len(data.actions))[:most])
     ends = data.starts[1:] - np.arange(1, len(data) + 1)  # of each episode's actions
@@ -58,14 +58,14 @@ def draw_pairs(data: Dataset, most: int, limit: int, seed: int = 0) -> Pairs:
 
 
 def longest_horizon(policy: Policy) -> int:
-    """No pair is farther apart than the policy was trained for."""
+    """The longest horizon the policy was trained for, which limits the distance of pairs."""
     inner = policy.policy if isinstance(policy, SeeingPolicy) else policy
     longest = int(inner.max_period) if isinstance(inner, GoalPolicy) else MOST_STEPS
     return max(1, min(MOST_STEPS, longest))
 
 
 def told_goals(data: Dataset, rows: Int[np.ndarray, " rows"], goal_image: bool) -> np.ndarray:
-    """Achieved goals as a policy is told them."""
+    """Achieved goals in the form that the policy takes: vectors or images."""
     return reader(data.observations if goal_image else data.achieved_goals)(rows)
 
 
@@ -76,10 +76,10 @@ def ask(
     goal_image: bool = False,
     goal: Int[np.ndarray, " pairs"] | None = None,
 ) -> Any:
-    """The policy's action and the log density of the recorded one, None if there is none.
+    """The policy's actions and the log densities of the recorded ones, None if there are none.
 
-    The policy is told how many steps later the goal was reached, if it takes a horizon. With `goal`
-    it is told the goals of these rows instead of the right ones.
+    The policy gets the true number of steps to the goal, if it takes a horizon. With `goal`, it
+    gets the goals of these rows instead of the true ones.
     """
     recorded = data.actions[pairs.action]
     seen, goals = (
@@ -114,13 +114,13 @@ def _ask(
 def action_error(
     data: Dataset, pairs: Pairs, actions: Float[np.ndarray, "pairs action"]
 ) -> Float[np.ndarray, " pairs"]:
-    """Mean absolute error of each row, in units of half the range of each action."""
+    """Mean absolute error of each row, relative to half the range of each action."""
     half = (np.asarray(data.action_high) - np.asarray(data.action_low)) / 2
     return np.mean(np.abs(actions - data.actions[pairs.action]) / half, axis=1)
 
 
 def predict(policy: Policy, data: Dataset, step: int, goal_image: bool = False) -> Prediction:
-    """Ask a policy about held-out steps, always the same ones."""
+    """Evaluate a policy on a fixed set of held-out steps."""
     pairs = draw_pairs(data, PAIRS, longest_horizon(policy))
     actions, likely = ask(policy, data, pairs, goal_image)
     return Prediction(

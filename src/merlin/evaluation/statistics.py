@@ -1,8 +1,8 @@
 """Statistics over episodes, seeds and datasets.
 
-The scores of one method are a matrix of datasets by seeds, given as one row per dataset; rows may
-have different lengths where a seed is missing. Seeds are resampled within their own dataset
-(strata), never across: datasets are chosen, seeds are drawn.
+The scores of a method are a matrix of datasets by seeds, given as one row per dataset. Rows differ
+in length if seeds are missing. Bootstrap resampling is stratified: seeds are resampled within each
+dataset, because seeds are random and datasets are not.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ Strata = Sequence[Float[np.ndarray, " _"]]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its 95 % interval; no interval where there is nothing to resample."""
+    """A number with its 95 % interval; no interval if there is nothing to resample."""
 
     value: float
     interval: tuple[float, float] | None = None
@@ -28,7 +28,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Profile:
-    """Share of runs whose score is above each threshold, with pointwise 95 % intervals."""
+    """Fraction of runs with a score above each threshold, with pointwise 95 % intervals."""
 
     thresholds: Float[np.ndarray, " thresholds"]
     share: Float[np.ndarray, " thresholds"]
@@ -39,9 +39,10 @@ class Profile:
 def bootstrap_interval(
     scores: Float[np.ndarray, "seeds episodes"], *, level: float = 0.95, seed: int = 0
 ) -> tuple[float, float]:
-    """Percentile interval of the mean: seeds are resampled, then the episodes of each.
+    """Percentile bootstrap interval of the mean: resample seeds, then the episodes of each.
 
-    With one seed only the episodes vary, so the interval then says nothing about training.
+    With a single seed only episodes are resampled, so the interval does not reflect training
+    variance.
     """
     seeds, episodes = scores.shape
     rng = np.random.default_rng(seed)
@@ -55,12 +56,12 @@ def bootstrap_interval(
 
 
 def summary(scores: Float[np.ndarray, "seeds episodes"]) -> dict[str, Any]:
-    """Mean and 95 % interval, as every report of ours prints them."""
+    """Mean and 95 % interval, in the form used in all reports."""
     return {"mean": float(scores.mean()), "ci95": list(bootstrap_interval(scores))}
 
 
 def mean_and_deviation(scores: Float[np.ndarray, " seeds"]) -> tuple[float, float | None]:
-    """Mean and sample deviation (divided by n - 1) over seeds; one seed has no deviation."""
+    """Mean and sample standard deviation (n - 1) over seeds; None for a single seed."""
     deviation = float(scores.std(ddof=1)) if len(scores) > 1 else None
     return float(scores.mean()), deviation
 
@@ -68,16 +69,16 @@ def mean_and_deviation(scores: Float[np.ndarray, " seeds"]) -> tuple[float, floa
 def average_ranks(
     scores: Float[np.ndarray, "methods datasets"],
 ) -> Float[np.ndarray, " methods"]:
-    """Mean over datasets of each method's rank, 1 for the highest score; ties share their ranks."""
+    """Each method's mean rank over datasets; 1 is the highest score, and ties share ranks."""
     better = (scores[None] > scores[:, None]).sum(1)
-    equal = (scores[None] == scores[:, None]).sum(1)  # with itself
+    equal = (scores[None] == scores[:, None]).sum(1)  # including itself
     return (better + (equal + 1) / 2).mean(1)
 
 
 def interquartile_mean(scores: Float[np.ndarray, "batch runs"]) -> Float[np.ndarray, " batch"]:
-    """Mean of each row without its lowest and its highest quarter.
+    """Mean of each row without its lowest and highest quarters.
 
-    A quarter is rounded down to whole runs, so fewer than four runs are all kept.
+    Quarters are rounded down to whole runs, so fewer than four runs are all kept.
     """
     cut = scores.shape[-1] // 4
     return np.sort(scores, -1)[..., cut : scores.shape[-1] - cut].mean(-1)
@@ -97,9 +98,9 @@ def aggregate(strata: Strata, *, seed: int = 0) -> Estimate:
 
 
 def probability_of_improvement(ours: Strata, theirs: Strata, *, seed: int = 0) -> Estimate:
-    """Chance that a run of ours beats one of theirs on the same dataset, ties counted half.
+    """Probability that a run of ours beats one of theirs on the same dataset; ties count half.
 
-    The Mann-Whitney statistic of each dataset, averaged over datasets.
+    This is the Mann-Whitney statistic of each dataset, averaged over datasets.
     """
 
     def chance(
@@ -162,12 +163,12 @@ def lead_on_average(
 def performance_profile(
     strata: Strata, thresholds: Float[np.ndarray, " thresholds"], *, seed: int = 0
 ) -> Profile:
-    """Share of runs with a score above each threshold, every dataset with the same weight."""
+    """Fraction of runs with a score above each threshold, with equal weights for all datasets."""
     above = [(runs[:, None] > thresholds).astype(float) for runs in strata]
     low = high = None
     if _can_vary(strata):
         rng = np.random.default_rng(seed)
-        # A resample is how often each seed was drawn, so all thresholds are one product.
+        # A resample is a vector of draw counts per seed, so one product covers all thresholds.
         drawn = [_draws(len(of_dataset), rng) @ of_dataset for of_dataset in above]
         low, high = np.quantile(np.mean(drawn, 0), [0.025, 0.975], axis=0)
     share = np.mean([of_dataset.mean(0) for of_dataset in above], 0)
@@ -175,7 +176,7 @@ def performance_profile(
 
 
 def _draws(seeds: int, rng: np.random.Generator) -> Float[np.ndarray, "resamples seeds"]:
-    """Weight of each seed in each resample: its share of draws with replacement."""
+    """Weight of each seed in each resample: its fraction of the draws with replacement."""
     return rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES) / seeds
 
 
@@ -187,7 +188,7 @@ def _wins(
 
 
 def _resample(strata: Strata, rng: np.random.Generator) -> list[Float[np.ndarray, "batch _"]]:
-    """Draw the seeds of every dataset anew, with replacement, many times over."""
+    """Resample the seeds of every dataset with replacement, many times."""
     return [runs[rng.integers(len(runs), size=(RESAMPLES, len(runs)))] for runs in strata]
 
 

@@ -1,7 +1,7 @@
-"""Films of a policy's episodes: GIF by Pillow, MP4 by ffmpeg.
+"""Videos of a policy's episodes: GIF by Pillow, MP4 by ffmpeg.
 
-A film shows the very episodes that an evaluation scores: they are played first, and their actions
-are then repeated before a camera.
+A video shows exactly the episodes that an evaluation scores. They are played first, and their
+actions are then replayed with rendering.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ FPS = 10
 MAX_EPISODES = 36
 MOST_FRAMES = 200
 BAR = 40
-"""Height of the writing above each picture, of two lines."""
+"""Height of the two lines of text above each picture."""
 GAP = 4
 INK, PAPER, GREEN, GREY = (34, 39, 46), (255, 255, 255), (46, 158, 91), (154, 163, 173)
 
@@ -49,7 +49,7 @@ def save_video(
     temperature: float | None = None,
     quiet: bool = True,
 ) -> Path:
-    """Film episodes `seed`, `seed + 1`, ... side by side into a .gif or an .mp4."""
+    """Record episodes `seed`, `seed + 1`, ... side by side in a .gif or an .mp4."""
     check_video(path, episodes)
     task = find(task)
     check_drawing(task)
@@ -61,7 +61,7 @@ def save_video(
 
 
 def check_video(path: Path, episodes: int) -> None:
-    """Refuse what cannot be filmed, before anything is played."""
+    """Raise an error for invalid video options, before anything is played."""
     if not 1 <= episodes <= MAX_EPISODES:
         raise MerlinError(f"video_episodes: {episodes} is not between 1 and {MAX_EPISODES}.")
     if path.suffix.lower() not in _WRITERS:
@@ -73,26 +73,26 @@ def check_video(path: Path, episodes: int) -> None:
 
 
 def tile_size(episodes: int) -> int:
-    """Width of one episode's picture, so that all together fit on a screen."""
+    """Width of one episode's picture, such that all fit on a screen."""
     return {1: 480, 2: 360, 3: 320}.get(_columns(episodes), 240)
 
 
 def check_drawing(task: Task) -> None:
-    """Refuse an environment that gives no pictures, before anything is played in it."""
+    """Raise an error for an environment that does not render, before anything is played."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Gymnasium's, of what is refused below
+            warnings.simplefilter("ignore")  # Gymnasium warns about what is rejected below
             env = make_single(task, render_mode="rgb_array")
             env.reset(seed=0)
             frame = env.render()
             env.close()
     except MerlinError:
         raise
-    except Exception as error:  # whatever somebody else's environment raises
+    except Exception as error:  # third-party environments may raise anything
         why = f"{type(error).__name__}: {error}".strip(": ")
         raise MerlinError(
-            f"task {task.name}: cannot be drawn ({why}), so there is no --video of it; its "
-            "environment must take render_mode='rgb_array' and give pictures."
+            f"task {task.name}: cannot be rendered ({why}), so it has no --video; its "
+            "environment must support render_mode='rgb_array'."
         ) from None
     _picture(task, frame, 8)
 
@@ -100,9 +100,9 @@ def check_drawing(task: Task) -> None:
 def film(
     task: Task, played: Rollout, seed: int, size: int, *, quiet: bool = True
 ) -> list[list[Frame]]:
-    """Frames of every episode, the start included, with what happens written above.
+    """Frames of every episode, including the start, with annotations above.
 
-    Of long episodes not every step is shown, so that a film has some 200 frames.
+    Long episodes are subsampled, so that a video has about 200 frames.
     """
     env = make_single(task, render_mode="rgb_array")
     steps = played.actions.shape[1]
@@ -134,7 +134,7 @@ def _counted(episodes: np.ndarray, quiet: bool) -> Iterator[np.ndarray]:
 
 
 def mosaic(episodes: Sequence[Sequence[Frame]]) -> Iterator[Frame]:
-    """Episodes side by side, as near to a square as their number allows."""
+    """Arrange episodes side by side, as close to a square as possible."""
     columns = _columns(len(episodes))
     rows = -(-len(episodes) // columns)
     height, width = episodes[0][0].shape[:2]
@@ -154,7 +154,7 @@ def _columns(episodes: int) -> int:
 
 
 def write_video(path: Path, frames: Iterator[Frame]) -> None:
-    """Write frames in the format of the file's ending; after a failure there is no file."""
+    """Write frames in the format of the file's suffix; leave no file after a failure."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _WRITERS[path.suffix.lower()](path, frames)
@@ -164,14 +164,14 @@ def write_video(path: Path, frames: Iterator[Frame]) -> None:
 
 def _picture(task: Task, frame: Any, size: int) -> Image.Image:
     if frame is None:
-        raise MerlinError(f"task {task.name}: cannot be drawn (its render gives no picture).")
+        raise MerlinError(f"task {task.name}: cannot be rendered (its render returns no picture).")
     return Image.fromarray(np.asarray(frame, np.uint8)).resize((size, size), Image.Resampling.BOX)
 
 
 def _annotated(picture: Image.Image, played: Rollout, index: int, step: int) -> Image.Image:
-    """Put a bar with goal, step, distance and success above a picture, and a frame around it."""
+    """Add a bar with goal, step, distance and success above a picture, and a border."""
     size, steps = picture.width, played.actions.shape[1]
-    # Nothing is known of success before the first step.
+    # Success is unknown before the first step.
     success = step > 0 and bool(played.success[index, step - 1])
     goal = played.desired_goals[index]
     distance = np.linalg.norm(played.achieved_goals[index, step] - goal)
@@ -190,7 +190,7 @@ def _annotated(picture: Image.Image, played: Rollout, index: int, step: int) -> 
 
 def _write_gif(path: Path, frames: Iterator[Frame]) -> None:
     pictures = [Image.fromarray(frame).quantize(128) for frame in frames]
-    # The last one stays a while, so that one sees how it ended.
+    # Hold the last frame, so that the outcome is visible.
     durations = [1000 // FPS] * (len(pictures) - 1) + [1500]
     content = io.BytesIO()
     pictures[0].save(
@@ -206,7 +206,7 @@ def _write_gif(path: Path, frames: Iterator[Frame]) -> None:
 
 
 def _write_mp4(path: Path, frames: Iterator[Frame]) -> None:
-    # Our own process rather than imageio-ffmpeg's: that one forks, which JAX's threads forbid.
+    # Not imageio-ffmpeg's process: it forks, which is unsafe with JAX's threads.
     first = next(frames)
     height, width = first.shape[:2]
     command = [
@@ -220,7 +220,7 @@ def _write_mp4(path: Path, frames: Iterator[Frame]) -> None:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             assert process.stdin is not None
             assert process.stderr is not None
-            with contextlib.suppress(BrokenPipeError):  # its own words say more, below
+            with contextlib.suppress(BrokenPipeError):  # ffmpeg's own message is raised below
                 for frame in itertools.chain([first], frames):
                     process.stdin.write(frame.tobytes())
             with contextlib.suppress(BrokenPipeError):
@@ -231,7 +231,7 @@ def _write_mp4(path: Path, frames: Iterator[Frame]) -> None:
 
 
 def _ffmpeg(path: Path) -> str:
-    """The program that encodes MP4."""
+    """The ffmpeg executable."""
     try:
         import imageio_ffmpeg
 

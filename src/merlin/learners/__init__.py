@@ -1,4 +1,4 @@
-"""One file per method, all on the base class of `base`; a method has its name here."""
+"""Learning methods: one file per method, each a `Learner` (see `base`)."""
 
 from merlin.learners.am import ActionableModels
 from merlin.learners.base import Learner
@@ -36,7 +36,7 @@ LEARNERS: dict[str, type[Learner]] = {
     "crl": CRL,
     "hiql": HIQL,
 }
-"""Methods by the name that the command line knows them by."""
+"""All methods, keyed by their name on the command line."""
 
 __all__ = [
     "ActionableModels",

@@ -1,7 +1,7 @@
-"""A deterministic actor and a critic with slow copies: what WGCSL and Actionable Models train.
+"""The deterministic actor-critic shared by WGCSL and Actionable Models.
 
-The critic learns minus the discounted number of steps away from the goal (see `nets.td`).
-For that it must know when a goal is reached, hence the tolerance.
+The critic learns the negative discounted number of steps to the goal (see `nets.td`). Its reward
+depends on whether the goal is reached, so the learner needs a tolerance.
 """
 
 import abc
@@ -28,11 +28,11 @@ from merlin.policies.goal import DeterministicPolicy, make_policy, with_net
 from merlin.types import Spec
 
 TARGET_KEEP = 0.9974
-"""The releases keep 0.95 of the slow copies once in 20 updates; this is 0.95 ^ (1 / 20) in each."""
+"""The releases apply 0.95 once every 20 updates; this is 0.95 ^ (1 / 20), applied every update."""
 
 
 class ActorCritic(eqx.Module):
-    """Networks, their slow copies, the optimisers of the former, and how near is reached."""
+    """Actor, critic, their target networks and optimisers, and the goal tolerance."""
 
     policy: DeterministicPolicy
     critic: Net
@@ -43,12 +43,12 @@ class ActorCritic(eqx.Module):
     tolerance: Float[Array, ""]
 
     def next_value(self, next_x: Float[Array, "batch inputs"]) -> Float[Array, " batch"]:
-        """What the slow copies expect from the next states on."""
+        """Value of the next states under the target networks."""
         return value(self.target_critic, next_x, act(self.target_actor, next_x))
 
 
 class CriticLearner(Learner):
-    """A method that trains such networks."""
+    """Base class of methods that train an actor and a critic with target networks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,17 +69,17 @@ class CriticLearner(Learner):
     @property
     @abc.abstractmethod
     def target_keep(self) -> float:
-        """The share of the slow copies that an update keeps."""
+        """Fraction of the target networks kept in each update (1 - tau)."""
 
     @property
     @abc.abstractmethod
     def tolerance(self) -> float | None:
-        """How near to a goal counts as reached; None: as the task says."""
+        """Distance within which a goal counts as reached; None uses the task's tolerance."""
 
     @property
     @abc.abstractmethod
     def hindsight_ratio(self) -> float:
-        """The share of goals taken from the episode's own future."""
+        """Fraction of goals relabelled with a later achieved goal of the same episode."""
 
     @property
     def sampling(self) -> Sampling:
@@ -107,7 +107,7 @@ def init_actor_critic(learner: CriticLearner, spec: Spec, key: PRNGKeyArray) -> 
 def step(
     learner: CriticLearner, state: ActorCritic, policy_gradient: Net, critic_gradient: Net
 ) -> ActorCritic:
-    """Move both networks down their gradients, then the slow copies towards them."""
+    """Take one optimiser step on both networks, then update the target networks."""
     optimiser, keep = learner.optimiser, learner.target_keep
     net, policy_optimiser = descend(
         optimiser, state.policy.net, policy_gradient, state.policy_optimiser

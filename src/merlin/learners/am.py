@@ -1,27 +1,28 @@
-"""Actionable Models: goal-conditioned Q-learning that distrusts actions it has not seen.
+"""Actionable Models: conservative goal-conditioned Q-learning with goal chaining.
 
 Chebotar et al., "Actionable Models: Unsupervised Offline Reinforcement Learning of Robotic Skills"
-(ICML 2021); with a deterministic actor as in the comparison of Ma et al. (2022).
+(ICML 2021). The actor is deterministic, as in the comparison of Ma et al. (2022).
 
-A critic learns from goals in hindsight how many steps are left, an actor climbs it. Two ideas make
-that work on fixed data:
+A critic learns the number of steps to hindsight-relabelled goals, and an actor maximises it. Two
+ideas make this work on offline data:
 
-    conservatism     actions that the critic likes without having seen them are pushed down: of 10
-                     uniform ones per state, one is drawn by softmax of their values, and its value
-                     is added to the loss;
-    goal chaining    half of the goals are swapped for goals of other rows, so that values reach
-                     across episodes: the way to a goal may begin in one and end in another.
+    conservatism     Q-values of unseen actions are pushed down. For each state, 10 actions are
+                     sampled uniformly, one of them is drawn by a softmax over their Q-values, and
+                     its Q-value is added to the loss.
+    goal chaining    Half of the goals are replaced by goals of other rows of the minibatch, so
+                     that values propagate across episodes: a path to a goal may start in one
+                     episode and end in another.
 
     critic   min  E  (Q(s, a, g) - target)^2  +  E  Q(s, a~, g)
     actor    max  E  Q(s, policy(s, g), g)
 
-A chained row has the ordinary target for its new goal, r + discount * Q'(s', policy'(s', g), g),
-except where the stretch of episode that it was drawn from ends (h = 1): there the paper hands over
-to the critic itself, so that the value of the last action is what it is thought to be already.
+A chained row uses the ordinary target for its new goal, r + discount * Q'(s', policy'(s', g), g),
+where ' marks target networks. The exception is the last step of the segment it was drawn from
+(h = 1), where the paper uses the critic's current estimate Q(s, a, g) as the target.
 
-The release that the Merlin paper compares with does the latter in every chained row, adds the
-value of the next state for the goal before the swap, and so teaches that random goals are never
-reached; the preset `gofar-release` does the same.
+The release that the Merlin paper compares with uses the current estimate as the reward of every
+chained row and adds the next value for the original goal. This teaches the critic that random goals
+are never reached. The preset `gofar-release` reproduces it.
 """
 
 from dataclasses import dataclass
@@ -53,14 +54,14 @@ class ActionableModels(CriticLearner):
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {"gofar-release": {"released_chaining": True}}
 
-    hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
-    tolerance: float | None = None  # how near is reached; None: as the task says
+    hindsight_ratio: float = 1.0  # fraction of goals relabelled with the episode's future
+    tolerance: float | None = None  # distance that counts as reached; None: the task's
     discount: float = 0.98
-    conservatism: float = 1.0  # weight of the value of unseen actions
-    candidates: int = 10  # uniform actions, of which the unseen one is drawn
-    chained: float = 0.5  # share of goals that are swapped for those of other rows
-    released_chaining: bool = False  # as the public release has it, see above
-    target_keep: float = TARGET_KEEP  # share of the slow copies that an update keeps
+    conservatism: float = 1.0  # weight of the penalty on unseen actions
+    candidates: int = 10  # uniform actions from which the unseen one is drawn
+    chained: float = 0.5  # fraction of goals swapped with those of other rows
+    released_chaining: bool = False  # chain goals as the public release does, see above
+    target_keep: float = TARGET_KEEP  # fraction of the target networks kept per update
     hidden: tuple[int, ...] = tuned((256, 256, 256))
     learning_rate: float = 1e-3
     batch_size: int = 512
@@ -70,7 +71,7 @@ class ActionableModels(CriticLearner):
         check_sizes(self, "candidates")
         check_not_negative(self, "conservatism")
         if not 0 <= self.chained <= 1:
-            raise MerlinError(f"chained: {self.chained} is not a share from 0 to 1.")
+            raise MerlinError(f"chained: {self.chained} is not a fraction between 0 and 1.")
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> ActorCritic:
         return init_actor_critic(self, spec, key)
@@ -88,8 +89,8 @@ class ActionableModels(CriticLearner):
         action = state.policy.in_units(batch.action)
         reward = sparse_reward(batch.next_achieved_goal, goal, state.tolerance)
         next_value = state.next_value(next_x)
-        # To draw 10 candidates for every row would cost as much as all the rest of an update. The
-        # term is a mean over rows, so every twentieth row estimates it without bias.
+        # Sampling 10 candidates for every row would double the cost of an update. The penalty is a
+        # mean over rows, so a subset of them gives an unbiased estimate.
         unseen_x = x[:: 2 * self.candidates]
         unseen = draw_unseen(state.critic, unseen_x, action.shape[1], self.candidates, key)
 
@@ -120,9 +121,10 @@ class ActionableModels(CriticLearner):
 def chain(
     goal: Shaped[Array, "batch *goal"], share: float
 ) -> tuple[Shaped[Array, "batch *goal"], Bool[Array, " batch"]]:
-    """Give each of the last rows the goal of the row before it, and say which rows those are.
+    """Rotate the goals of the last rows by one row; also return a mask of those rows.
 
-    Rows are drawn independently, so this is as good as a random shuffle, and none keeps its own.
+    Rows are sampled independently, so a rotation is as good as a random permutation, and no row
+    keeps its own goal.
     """
     kept = len(goal) - round(share * len(goal))
     moved = jnp.roll(goal[kept:], 1, axis=0)
@@ -137,7 +139,7 @@ def chained_target(
     chained: Bool[Array, " batch"],
     discount: float,
 ) -> Float[Array, " batch"]:
-    """The bootstrapped target, but the critic's own value where a chained stretch ends."""
+    """The bootstrapped target; at the end of a chained segment, the critic's own estimate."""
     ends = chained & (horizon == 1.0)
     return jnp.where(ends, own, td_target(reward, next_value, discount))
 
@@ -145,7 +147,7 @@ def chained_target(
 def draw_unseen(
     critic: Net, x: Float[Array, "rows inputs"], dim: int, candidates: int, key: PRNGKeyArray
 ) -> Float[Array, "rows action"]:
-    """One of several uniform actions per row, drawn by softmax of what the critic thinks of it."""
+    """Sample uniform actions for each row and draw one by a softmax over their Q-values."""
     action_key, choice_key = jax.random.split(key)
     actions = jax.random.uniform(action_key, (len(x), candidates, dim), minval=-1.0, maxval=1.0)
     flat = actions.reshape(-1, dim)

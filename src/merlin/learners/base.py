@@ -1,4 +1,4 @@
-"""What every method is: the base class of learners, and what they check their settings with."""
+"""The base class of all learners, and checks of their hyperparameters."""
 
 import abc
 import dataclasses
@@ -18,21 +18,21 @@ from merlin.types import Batch, Metrics, Spec, State
 
 
 class Learner(abc.ABC):
-    """A method: a frozen dataclass whose fields are its hyperparameters.
+    """A learning method: a frozen dataclass whose fields are its hyperparameters.
 
-    Classes are abstract or final: a method implements what is abstract here and inherits from no
-    other method.
+    Classes are either abstract or final. A method implements the abstract members below and never
+    inherits from another method.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Values of fields by the name of a preset."""
+    """Field values of each preset, keyed by the preset's name."""
     absent: ClassVar[Mapping[str, Any]] = {}
     """Values of fields that run folders of earlier versions do not record."""
     by_dataset: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Published values of fields that are `tuned`, by a word in the name of an OGBench dataset."""
+    """Published values of `tuned` fields, keyed by a substring of an OGBench dataset's name."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that nothing can be learned with; methods add what is their own."""
+        """Validate the hyperparameters; subclasses add their own checks."""
         check_sizes(self, "batch_size")
         check_positive(self, "learning_rate")
         if self.horizon is not None and self.horizon < 1:
@@ -52,20 +52,20 @@ class Learner(abc.ABC):
     @property
     @abc.abstractmethod
     def sampling(self) -> Sampling:
-        """Which transitions and which goals it learns from."""
+        """How transitions and goals are sampled."""
 
     @property
     def horizon(self) -> int | None:
-        """What the policy is told as horizon when it acts; None if it is not told any."""
+        """Horizon the policy is conditioned on when it acts; None if it takes no horizon."""
         return None
 
     def long_values(self, states: int) -> Mapping[str, Any]:
-        """Values of `tuned` fields that episodes of so many states call for."""
+        """Values of `tuned` fields for episodes with this many states."""
         return {}
 
     @property
     def sees_images(self) -> bool:
-        """Whether it takes images as observations; if not, it is given latents in their place."""
+        """Whether the method accepts image observations; if not, it receives latents instead."""
         return True
 
     @property
@@ -73,27 +73,27 @@ class Learner(abc.ABC):
         return optax.adam(self.learning_rate)
 
     def check(self, data: Dataset) -> None:
-        """Refuse data that the method cannot learn from, before anything is written."""
+        """Raise an error for data the method cannot learn from; runs before anything is written."""
         return None
 
     def survey(self, data: Dataset, spec: Spec) -> Spec:
-        """Add to the description of the data what the method needs beside it."""
+        """Add to the spec whatever else the method computes from the data before training."""
         return spec
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, spec: Spec) -> State:
-        """Everything that training changes or needs, as one pytree of arrays."""
+        """Build the training state, a single pytree of arrays."""
 
     @abc.abstractmethod
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        """One gradient step, pure: same arguments, same result."""
+        """Take one gradient step. Pure: the same arguments give the same result."""
 
     @abc.abstractmethod
     def policy(self, state: State) -> Policy: ...
 
 
 def check_sizes(learner: Learner, *names: str) -> None:
-    """Refuse fields that are no whole numbers from 1 up, or tuples without any."""
+    """Raise an error unless the fields are positive integers, or non-empty tuples of them."""
     for name in names:
         value = vars(learner)[name]
         if min(value if isinstance(value, tuple) else (value,), default=0) < 1:
@@ -101,18 +101,18 @@ def check_sizes(learner: Learner, *names: str) -> None:
 
 
 def check_positive(learner: Learner, *names: str) -> None:
-    """Refuse fields that are no number above 0."""
+    """Raise an error unless the fields are positive, finite numbers."""
     _refuse(learner, names, lambda value: 0 < value < math.inf, "is not a positive number")
 
 
 def check_not_negative(learner: Learner, *names: str) -> None:
-    """Refuse fields that are no number from 0 up."""
-    _refuse(learner, names, lambda value: 0 <= value < math.inf, "is not a number from 0 up")
+    """Raise an error unless the fields are non-negative, finite numbers."""
+    _refuse(learner, names, lambda value: 0 <= value < math.inf, "is not a non-negative number")
 
 
 def check_below_one(learner: Learner, *names: str) -> None:
-    """Refuse fields that are no share from 0 to below 1."""
-    _refuse(learner, names, lambda value: 0 <= value < 1, "is not from 0 to below 1")
+    """Raise an error unless the fields are in [0, 1)."""
+    _refuse(learner, names, lambda value: 0 <= value < 1, "is not at least 0 and below 1")
 
 
 def _refuse(
@@ -125,13 +125,13 @@ def _refuse(
 
 
 def check_discount(discount: float) -> None:
-    """Refuse a discount with which nothing, or everything for ever, counts."""
+    """Raise an error unless the discount is in (0, 1)."""
     if not 0 < discount < 1:
         raise MerlinError(f"discount: {discount} is not between 0 and 1.")
 
 
 class Cloning(eqx.Module):
-    """The state of behaviour cloning methods: the policy, its optimiser and averaged parameters."""
+    """Training state of the cloning methods: policy, optimiser and averaged parameters."""
 
     policy: Any
     optimiser: optax.OptState
@@ -139,23 +139,23 @@ class Cloning(eqx.Module):
 
 
 def within(spec: Spec, max_horizon: int | None) -> Spec:
-    """What a learner knows of data of which it uses no longer horizon."""
+    """The spec with its horizon limited to `max_horizon`."""
     if max_horizon is None:
         return spec
     return spec._replace(max_horizon=min(spec.max_horizon, max_horizon))
 
 
 def tuned(default: Any) -> Any:
-    """A field whose value was tuned per task: `configure` takes it from the task registry."""
+    """A field whose value was tuned per task; `configure` reads it from the task registry."""
     return dataclasses.field(default=default, metadata={"tuned": True})
 
 
 def known_tolerance(own: float | None, spec: Spec) -> float:
-    """How near to a goal counts as reached: as the learner was set, or as the task says."""
+    """Distance within which a goal counts as reached: the learner's setting, or else the task's."""
     tolerance = spec.tolerance if own is None else own
     if tolerance is None:
         raise MerlinError(
-            "tolerance: it is not known how near to a goal counts as reached; name the task, or "
-            "set a distance, as in tolerance=0.05."
+            "tolerance: the data does not say how near to a goal counts as reached; name the task, "
+            "or set a distance, as in tolerance=0.05."
         )
     return tolerance

@@ -1,19 +1,19 @@
-"""BESO: actions denoised from scratch at every step, given state and goal.
+"""BESO: goal-conditioned imitation with a score-based diffusion policy.
 
 Reuss et al., "Goal-Conditioned Imitation Learning using Score-based Diffusion Policies" (RSS
 2023).
 
-The policy is a denoiser D(a + sigma noise, sigma | s, g): it learns to give back the action that
-was taken in s on the way to g, for every size of noise. Goals are taken from the future of the
-same episode, and sometimes left out, so that one network knows both what is done here on the way
-to g and what is done here at all. Acting starts from pure noise and denoises it in three steps,
-each time going past the conditional answer, away from the unconditional one:
+The policy is a denoiser D(a + sigma noise, sigma | s, g). It learns to recover the action taken in
+s on the way to g, at every noise level. Goals come from the future of the same episode and are
+dropped at random, so one network models both the goal-conditioned and the unconditional action
+distribution. Acting starts from pure noise and denoises it in three steps with classifier-free
+guidance:
 
     D = D(. | s) + guidance (D(. | s, g) - D(. | s)).
 
-The network is an MLP that sees the present state, or a small transformer that sees the last few
-states and actions. Both are preconditioned (see `nets.diffusion`); an exponential moving average
-of the weights acts.
+The network is an MLP on the current state, or a small transformer on the last few states and
+actions. Both are preconditioned (see `nets.diffusion`). The policy acts with an exponential moving
+average of the weights.
 """
 
 import math
@@ -50,11 +50,11 @@ from merlin.types import Batch, Metrics, Segment, Spec
 
 BACKBONES = ("mlp", "transformer")
 FINAL_RATE = 0.018
-"""The learning rate ends at this share of itself, as after the release's 40,000 updates."""
+"""The learning rate decays to this fraction, as it does after 40,000 updates of the release."""
 
 
 class ScoreMLP(eqx.Module):
-    """Sees the present state alone."""
+    """Denoiser on the current state only."""
 
     net: MLP
 
@@ -77,7 +77,7 @@ class ScoreMLP(eqx.Module):
 
 
 class ScoreTransformer(eqx.Module):
-    """Sees a window: noise level, goal, then state and action in turn, the noisy one last."""
+    """Denoiser on a window of tokens: noise level, goal, then alternating states and actions."""
 
     level: Linear
     goal: Linear
@@ -118,7 +118,7 @@ class ScoreTransformer(eqx.Module):
     ) -> Float[Array, " action"]:
         level = self.level(jnp.log(sigma)[None] / 4)
         goal = told * (self.goal(goal) + self.positions[0])
-        # An action stands at the position of its state.
+        # Each action shares the position embedding of its state.
         states = jax.vmap(self.observation)(seen.observations) + self.positions[1:]
         actions = jnp.concatenate([seen.actions[:-1], noisy[None]])
         actions = jax.vmap(self.action)(actions) + self.positions[1:]
@@ -132,7 +132,7 @@ ScoreNet = ScoreMLP | ScoreTransformer
 
 
 class BesoPolicy(DiffusionPolicy):
-    """Denoises an action; remembers the last `window` steps of an episode between calls."""
+    """Denoises an action; keeps the last `window` steps of the episode as memory between calls."""
 
     net: ScoreNet
     window: int = eqx.field(static=True)
@@ -142,7 +142,7 @@ class BesoPolicy(DiffusionPolicy):
     temperature: float = eqx.field(static=True, default=1.0)
 
     def begin(self) -> Segment:
-        """The memory of an episode that has not begun."""
+        """The empty memory at the start of an episode."""
         return Segment(
             observations=jnp.zeros((self.window, len(self.observation_normaliser.mean))),
             actions=jnp.zeros((self.window, len(self.actions.centre))),
@@ -157,7 +157,7 @@ class BesoPolicy(DiffusionPolicy):
         horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> tuple[Float[Array, " action"], Segment]:
-        """Act on what was seen before and now, and remember both."""
+        """Act on the memory and the current observation; return the action and the new memory."""
         key = require_key(key)
         now, wanted = self.inputs(observation, goal)
         blank = jnp.zeros_like(self.actions.centre)
@@ -169,7 +169,7 @@ class BesoPolicy(DiffusionPolicy):
         return self.actions.from_unit(unit), seen._replace(actions=seen.actions.at[-1].set(unit))
 
     def denoiser(self, seen: Segment, goal: Float[Array, " goal"]) -> Any:
-        """Guided towards the goal; both answers come from one call with two rows."""
+        """The guided denoiser; evaluates both conditions in one call with two rows."""
         told = jnp.array([1.0, 0.0]) if self.guidance != 1.0 else jnp.ones(1)
 
         def denoise(x: Float[Array, " action"], sigma: Float[Array, ""]) -> Float[Array, " action"]:
@@ -189,7 +189,7 @@ class BesoPolicy(DiffusionPolicy):
         horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]:
-        """Act as in the first step of an episode."""
+        """Act as in the first step of an episode, without memory."""
         return self.step(self.begin(), observation, goal, horizon, key)[0]
 
 
@@ -198,7 +198,7 @@ def _push(rows: Array, row: Array) -> Array:
 
 
 class BesoState(eqx.Module):
-    """The network, the policy that acts with its average, the optimiser, the updates so far."""
+    """The network, a policy with its averaged weights, the optimiser state and the update count."""
 
     net: ScoreNet
     policy: BesoPolicy
@@ -209,24 +209,24 @@ class BesoState(eqx.Module):
 @final
 @dataclass(frozen=True)
 class Beso(Learner):
-    """Score-based diffusion of single actions; the defaults are the release's for Kitchen."""
+    """Score-based diffusion of single actions; defaults as in the release for Kitchen."""
 
-    hindsight_ratio: float = tuned(1.0)  # share of goals taken from the episode's own future
+    hindsight_ratio: float = tuned(1.0)  # fraction of goals relabelled with the episode's future
     backbone: str = "transformer"  # or mlp
-    window: int = 4  # steps that the transformer sees, the present one included
-    width: int = 360  # of a token
+    window: int = 4  # steps the transformer sees, including the current one
+    width: int = 360  # token size
     layers: int = 6
     heads: int = 6
     attention_dropout: float = 0.3
-    hidden: tuple[int, ...] = (256, 256, 256)  # of the mlp
+    hidden: tuple[int, ...] = (256, 256, 256)  # of the MLP
     sampling_steps: int = 3
     sigma_min: float = 0.005
     sigma_max: float = 1.0
     sigma_data: float = 0.5
-    goal_dropout: float = 0.1  # share of examples without their goal
-    guidance: float = 1.5  # 1 is none
+    goal_dropout: float = 0.1  # fraction of examples without a goal
+    guidance: float = 1.5  # guidance scale; 1 disables it
     learning_rate: float = 1e-4
-    decay_updates: int = 40_000  # over which the learning rate falls to 1.8 % of itself
+    decay_updates: int = 40_000  # over which the learning rate falls to 1.8 %
     weight_decay: float = 0.01
     average_decay: float = 0.999
     batch_size: int = 1024
@@ -248,23 +248,23 @@ class Beso(Learner):
             raise MerlinError(f"backbone: {self.backbone!r} is not {' or '.join(BACKBONES)}.")
         if self.backbone == "mlp" and self.window != 1:
             raise MerlinError(
-                f"window: the mlp sees one state, not {self.window}; "
+                f"window: the mlp takes one state, not {self.window}; "
                 "set window=1, or backbone=transformer."
             )
         check_sizes(
             self, "window", "width", "layers", "heads", "hidden", "sampling_steps", "decay_updates"
         )
         if self.width % self.heads:
-            raise MerlinError(f"heads: {self.heads} do not divide a width of {self.width} equally.")
+            raise MerlinError(f"heads: the width {self.width} is not divisible by {self.heads}.")
         if not 0 < self.sigma_min < self.sigma_max < math.inf or not self.sigma_data > 0:
             raise MerlinError(
-                "sigma_min, sigma_max, sigma_data: are positive, and the first is the smallest."
+                "sigma_min, sigma_max, sigma_data: must be positive, sigma_min below sigma_max."
             )
         check_below_one(self, "goal_dropout", "attention_dropout", "average_decay")
         if self.guidance != 1.0 and self.goal_dropout == 0.0:
             raise MerlinError(
-                "guidance: needs the answer without a goal, which goal_dropout=0 never trains; "
-                "set guidance=1."
+                "guidance: needs the unconditional prediction, which goal_dropout=0 never trains; "
+                "set guidance=1, or goal_dropout above 0."
             )
         check_not_negative(self, "weight_decay")
 
@@ -318,7 +318,7 @@ class Beso(Learner):
     def loss(
         self, net: ScoreNet, policy: BesoPolicy, batch: Batch, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """Squared error of the preconditioned denoiser; only `net` is differentiated."""
+        """Squared error of the preconditioned denoiser; differentiates `net` only."""
         assert batch.behind is not None
         noise_key, choice_key, net_key = jax.random.split(key, 3)
         window = batch.behind
@@ -343,7 +343,7 @@ class Beso(Learner):
         def one(
             seen: Segment, goal: Array, told: Array, sigma: Array, noise: Array, key: PRNGKeyArray
         ) -> Float[Array, ""]:
-            # Earlier actions stay clean, in training as in acting; the last one is denoised.
+            # Earlier actions are clean, in training as at test time; only the last one is denoised.
             inner = lambda scaled, sigma: net(scaled, sigma, seen, goal, told, key)  # noqa: E731
             return denoising_loss(inner, seen.actions[-1], sigma, noise, self.sigma_data)
 

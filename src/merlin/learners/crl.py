@@ -1,17 +1,17 @@
-"""CRL: a critic that tells the goals of an episode from those of others.
+"""CRL: a critic trained by contrastive learning on future states.
 
 Eysenbach et al., "Contrastive Learning as Goal-Conditioned Reinforcement Learning" (NeurIPS 2022),
 as in OGBench (Park et al., ICLR 2025).
 
-Twin critics score a state and action against a goal, f(s, a, g) = phi(s, a) . psi(g) / sqrt(dim).
-The goal of a row is one that was achieved later in its episode, geometrically far away. Within a
-batch, each row's own goal counts as true and those of all other rows as false:
+Twin critics score a state-action pair against a goal, f(s, a, g) = phi(s, a) . psi(g) / sqrt(dim).
+The positive goal of a row was achieved later in its episode, at a geometrically distributed offset.
+The goals of all other rows of the minibatch are its negatives:
 
     critic  min  E  softplus(f_ij) - 1(i = j) f_ij        (binary cross-entropy, all pairs i, j)
     actor   min  -E min f(s, mode, g) / E|min f|  -  alpha E log N(a | mean, 1)     (DDPG+BC)
 
-Then f is, up to a number for each goal, the log of how often the goal is visited from there on,
-discounted.
+At the optimum, f is the log of the discounted visitation probability of the goal, up to a constant
+that depends on the goal only.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ from merlin.types import Batch, Metrics, Spec
 
 
 class Contrast(NamedTuple):
-    """Twin representations of states with actions, phi, and of goals, psi."""
+    """Twin representations of state-action pairs (phi) and of goals (psi)."""
 
     phi: Twins
     psi: Twins
@@ -55,10 +55,10 @@ class Contrast(NamedTuple):
 class CRL(OGBenchLearner[Contrast]):
     """Contrastive reinforcement learning."""
 
-    discount: float = tuned(0.99)  # of how far away the critic's goals are
-    alpha: float = tuned(0.1)  # weight of cloning against the critic
-    rep_dim: int = 512  # size of the representations
-    actor_random: float = tuned(0.0)  # share of the actor's goals that are random states
+    discount: float = tuned(0.99)  # sets how far ahead the critic's goals are
+    alpha: float = tuned(0.1)  # weight of the cloning term
+    rep_dim: int = 512  # representation size
+    actor_random: float = tuned(0.0)  # fraction of the actor's goals that are random states
     hidden: tuple[int, ...] = (512, 512, 512)
     learning_rate: float = 3e-4
     batch_size: int = 1024
@@ -124,6 +124,6 @@ def represent(twins: Twins, x: Float[Array, "batch inputs"]) -> Float[Array, "2 
 
 
 def contrastive_loss(logits: Float[Array, "twins batch batch"]) -> Float[Array, ""]:
-    """Binary cross-entropy with true pairs on the diagonals."""
+    """Binary cross-entropy with the positive pairs on the diagonals."""
     own = jnp.diagonal(logits, axis1=1, axis2=2)
     return jnp.mean(jax.nn.softplus(logits)) - jnp.sum(own) / logits.size

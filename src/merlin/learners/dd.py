@@ -1,20 +1,20 @@
-"""Decision Diffuser: imagine the states to come, then read off the action.
+"""Decision Diffuser: plan a sequence of states by diffusion, then recover the action.
 
 Ajay et al., "Is Conditional Generative Modeling all you need for Decision-Making?" (ICLR 2023),
 conditioned on goals as in Jain and Ravanbakhsh (ICML 2024).
 
-A temporal U-Net denoises whole sequences of states. The first state is known, so it is put in
-clean before every denoising step; the goal is the condition, left out of a quarter of the examples,
-and sampling goes past the conditional answer, away from the unconditional one:
+A temporal U-Net denoises sequences of states. The first state is known and is written into the
+sequence before every denoising step. The goal is the condition. It is dropped from a quarter of the
+training examples, and sampling uses classifier-free guidance:
 
     noise = noise(x) + guidance (noise(x | g) - noise(x)).
 
-An inverse model, learned from the same windows, says which action leads from the first state of the
-plan to the second. At every step of the environment a new plan is made and its first action taken.
+An inverse dynamics model, trained on the same windows, predicts the action between the first two
+states of the plan. The policy replans at every environment step and takes the first action.
 
-The release conditions on a return; the goal takes its place here, as a vector through the same
-small network. The other released way to name a goal, to fix the last state of the sequence, would
-need a whole state where only a goal is known, and a time to reach it.
+The release conditions on a return. Here the goal vector takes its place, embedded by the same small
+network. The release can also fix the last state of the sequence, but that requires a full goal
+state and the time at which it is reached.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ from merlin.types import Batch, Metrics, Spec
 
 
 class Planner(eqx.Module):
-    """The noise in a sequence of states, given its step of the chain and the goal."""
+    """Predicts the noise in a sequence of states, given the diffusion step and the goal."""
 
     time: MLP
     goal: MLP
@@ -88,13 +88,13 @@ class Planner(eqx.Module):
         step: Int32[Array, ""],
         condition: Float[Array, " channels"],
     ) -> Float[Array, "window state"]:
-        """`condition` is the embedded goal, or zeros for none."""
+        """`condition` is the embedded goal, or zeros for the unconditional prediction."""
         wave = horizon_embedding(step.astype(jnp.float32), 1e4, self.channels)
         return self.unet(noisy, jnp.concatenate([self.time(wave), condition]))
 
 
 class Model(eqx.Module):
-    """All that is trained: the planner and the inverse model."""
+    """The trained networks: the planner and the inverse dynamics model."""
 
     planner: Planner
     inverse: MLP
@@ -102,12 +102,12 @@ class Model(eqx.Module):
     def action(
         self, now: Float[Array, " state"], following: Float[Array, " state"]
     ) -> Float[Array, " action"]:
-        """What leads from one state to the next, before clipping to [-1, 1]."""
+        """The action between two consecutive states, before clipping to [-1, 1]."""
         return self.inverse(jnp.concatenate([now, following]))
 
 
 class DDPolicy(DiffusionPolicy):
-    """Plans anew at every step."""
+    """Replans at every step."""
 
     model: Model
     window: int = eqx.field(static=True)
@@ -129,10 +129,10 @@ class DDPolicy(DiffusionPolicy):
     def plan(
         self, state: Float[Array, " state"], goal: Float[Array, " goal"], key: PRNGKeyArray
     ) -> Float[Array, "window state"]:
-        """States to come, all of them normalised."""
+        """A plan as a sequence of normalised states, starting at the current one."""
         planner = self.model.planner
         condition = planner.goal(goal)
-        # With the goal and without, as two rows of one call.
+        # Conditional and unconditional prediction in one call with two rows.
         told = jnp.stack([condition, jnp.zeros_like(condition)])[: 1 + (self.guidance != 1.0)]
 
         def predict(x: Array, step: Array) -> Array:
@@ -153,7 +153,7 @@ class DDPolicy(DiffusionPolicy):
 
 
 class DDState(eqx.Module):
-    """The model, the policy that acts with its average, the optimiser, the updates so far."""
+    """The model, a policy with its averaged weights, the optimiser state and the update count."""
 
     model: Model
     policy: DDPolicy
@@ -164,24 +164,25 @@ class DDState(eqx.Module):
 @final
 @dataclass(frozen=True)
 class DecisionDiffuser(Learner):
-    """Diffusion of state sequences; the defaults are the release's for locomotion."""
+    """Diffusion over state sequences; defaults as in the release for locomotion."""
 
-    hindsight_ratio: float = tuned(1.0)  # share of goals taken from the episode's own future
-    # States of a plan, the present one included; the release's 100 is two episodes.
+    hindsight_ratio: float = tuned(1.0)  # fraction of goals relabelled with the episode's future
+    # Length of a plan, including the current state. The release uses 100, which is two episodes
+    # here.
     window: int = 50
     diffusion_steps: int = 200
-    sampling_steps: int = 200  # fewer than diffusion_steps: DDIM
-    channels: int = 128  # of the U-Net's first level
-    multipliers: tuple[int, ...] = (1, 4, 8)  # channels of its levels
+    sampling_steps: int = 200  # below diffusion_steps: DDIM sampling
+    channels: int = 128  # at the first level of the U-Net
+    multipliers: tuple[int, ...] = (1, 4, 8)  # of the channels, one per level
     inverse_hidden: tuple[int, ...] = (256, 256)
-    condition_dropout: float = 0.25  # share of examples without their goal
-    guidance: float = 1.2  # 1 is none
-    temperature: float = 0.5  # of sampling
+    condition_dropout: float = 0.25  # fraction of examples without a goal
+    guidance: float = 1.2  # guidance scale; 1 disables it
+    temperature: float = 0.5  # of the sampling noise
     learning_rate: float = 2e-4
     average_decay: float = 0.995
     average_every: int = 10
-    average_start: int = 2000  # until then the average is a copy
-    batch_size: int = 64  # the release sums the gradients of two batches of 32
+    average_start: int = 2000  # the average is a copy of the weights before this
+    batch_size: int = 64  # the release accumulates gradients over two batches of 32
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {
@@ -199,23 +200,22 @@ class DecisionDiffuser(Learner):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window < 2:
-            raise MerlinError(f"window: a plan has 2 states or more, not {self.window}.")
+            raise MerlinError(f"window: a plan needs at least 2 states, not {self.window}.")
         if not 1 <= self.sampling_steps <= self.diffusion_steps:
             raise MerlinError(
-                f"sampling_steps: {self.sampling_steps} is not from 1 to the "
-                f"{self.diffusion_steps} of diffusion_steps."
+                f"sampling_steps: {self.sampling_steps} is not between 1 and "
+                f"diffusion_steps={self.diffusion_steps}."
             )
         if self.channels < 8 or self.channels % 8:
             raise MerlinError(
-                f"channels: {self.channels} is not a multiple of 8, the number of groups that are "
-                "normalised together."
+                f"channels: {self.channels} is not a multiple of 8, which group norm needs."
             )
         check_sizes(self, "multipliers", "inverse_hidden", "average_every")
         check_below_one(self, "condition_dropout", "average_decay")
         if self.guidance != 1.0 and self.condition_dropout == 0.0:
             raise MerlinError(
-                "guidance: needs the answer without a goal, which condition_dropout=0 never "
-                "trains; set guidance=1."
+                "guidance: needs the unconditional prediction, which condition_dropout=0 never "
+                "trains; set guidance=1, or condition_dropout above 0."
             )
         check_not_negative(self, "temperature", "average_start")
 
@@ -275,9 +275,9 @@ class DecisionDiffuser(Learner):
     def loss(
         self, model: Model, policy: DDPolicy, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Half the noise prediction, half the inverse model; only `model` is differentiated.
+        """Mean of the noise-prediction and inverse-dynamics losses; differentiates `model` only.
 
-        What a window holds after the end of its episode is repeated, not seen: it has no weight.
+        Steps beyond the end of an episode are padding and have zero weight.
         """
         assert batch.ahead is not None
         noise_key, choice_key = jax.random.split(key)
@@ -311,7 +311,7 @@ class DecisionDiffuser(Learner):
         unit: Float[Array, "batch window action"],
         valid: Bool[Array, "batch window"],
     ) -> Float[Array, ""]:
-        """Mean squared error of the action over all steps that stay within their episode."""
+        """Mean squared action error over all steps inside their episode."""
         found = jax.vmap(jax.vmap(model.action))(states[:, :-1], states[:, 1:])
         seen = valid[:, 1:].astype(jnp.float32)
         error = jnp.mean((found - unit[:, :-1]) ** 2, axis=2)

@@ -1,13 +1,13 @@
-"""GCBC: clone the actions that led to goals, with every later state as a goal.
+"""GCBC: goal-conditioned behaviour cloning with hindsight goals.
 
 Lynch et al., "Learning Latent Plans from Play" (CoRL 2019) and Ghosh et al., "Learning to Reach
 Goals via Iterated Supervised Learning" (ICLR 2021), as in OGBench (Park et al., ICLR 2025).
 
     min  E  -log N(a | policy(s, g), 1)
 
-over transitions drawn uniformly from all of the data and goals drawn uniformly from the rest of
-their episode. GCSL is the same idea with other sizes, squashed actions, and episodes drawn
-uniformly.
+Transitions are sampled uniformly from the whole dataset, and goals uniformly from the rest of the
+episode. GCSL is the same idea with different network sizes, squashed actions and uniformly sampled
+episodes.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from merlin.types import Batch, Metrics, Spec
 class GCBC(OGBenchLearner[tuple[()]]):
     """Goal-conditioned behaviour cloning."""
 
-    actor_random: float = 0.0  # share of goals that are random states; the rest are future ones
+    actor_random: float = 0.0  # fraction of goals that are random states; the rest are future
     hidden: tuple[int, ...] = (512, 512, 512)
     learning_rate: float = 3e-4
     batch_size: int = 1024

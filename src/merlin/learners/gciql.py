@@ -1,13 +1,13 @@
-"""GCIQL: Q-learning that never asks for actions outside of the data.
+"""GCIQL: Q-learning that never evaluates actions outside the data.
 
-Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning" (ICLR 2022), with goals
-and an actor that climbs Q, as in OGBench (Park et al., ICLR 2025).
+Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning" (ICLR 2022),
+conditioned on goals and with a DDPG+BC actor, as in OGBench (Park et al., ICLR 2025).
 
     value   min  E  |expectile - 1(A < 0)| A^2,    A = min Q'(s, a, g) - V(s, g)
     critic  min  sum_i E  (r + discount * mask * V(s', g) - Q_i(s, a, g))^2
     actor   min  -E min Q(s, mode, g) / E|min Q|  -  alpha E log N(a | mean, 1)     (DDPG+BC)
 
-' marks target networks; the mode is the actor's mean, clipped to the bounds of actions.
+' marks target networks. The mode is the actor's mean, clipped to the action bounds.
 """
 
 from collections.abc import Mapping
@@ -57,11 +57,11 @@ class GCIQL(OGBenchLearner[Critics]):
 
     discount: float = tuned(0.99)
     expectile: float = 0.9
-    alpha: float = tuned(0.3)  # weight of cloning against the critic
-    tau: float = 0.005  # by how much target networks move in each update
-    value_current: float = 0.2  # share of the value's goals that are reached already
-    value_random: float = 0.3  # share that are random states; the rest are future ones
-    actor_random: float = tuned(0.0)  # share of the actor's goals that are random states
+    alpha: float = tuned(0.3)  # weight of the cloning term
+    tau: float = 0.005  # target network update rate
+    value_current: float = 0.2  # fraction of the value's goals that are already reached
+    value_random: float = 0.3  # fraction that are random states; the rest are future states
+    actor_random: float = tuned(0.0)  # fraction of the actor's goals that are random states
     hidden: tuple[int, ...] = (512, 512, 512)
     learning_rate: float = 3e-4
     batch_size: int = 1024

@@ -1,17 +1,17 @@
-"""GCIVL: a value of states by expectile regression, and cloning weighted by advantage.
+"""GCIVL: a state value by expectile regression, and advantage-weighted cloning.
 
 Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning" (ICLR 2022), without
-its Q and with goals, as in OGBench (Park et al., ICLR 2025).
+the Q-function and conditioned on goals, as in OGBench (Park et al., ICLR 2025).
 
-Twin networks V learn how far a goal is, in discounted steps, from transitions alone:
+Twin networks V learn the negative discounted number of steps to the goal from transitions alone:
 
     target     q_i = r + discount * mask * V'_i(s', g)
     advantage  A   = r + discount * mask * min V'(s', g) - mean V'(s, g)
     value      min  sum_i E  |expectile - 1(A < 0)| (q_i - V_i(s, g))^2
     actor      min  -E  min(exp(alpha (mean V(s', g) - mean V(s, g))), 100) log N(a | mean, 1)
 
-' marks target networks. An expectile near 1 asks what the best transition from a state leads to.
-That takes luck for skill where the environment is random.
+' marks target networks. An expectile near 1 estimates the value of the best transition out of a
+state. In stochastic environments this is biased towards lucky outcomes.
 """
 
 from collections.abc import Mapping
@@ -51,11 +51,11 @@ class GCIVL(OGBenchLearner[Twins]):
 
     discount: float = tuned(0.99)
     expectile: float = 0.9
-    alpha: float = 10.0  # how much the actor prefers actions with an advantage
-    tau: float = 0.005  # by how much target networks move in each update
-    value_current: float = 0.2  # share of the value's goals that are reached already
-    value_random: float = 0.3  # share that are random states; the rest are future ones
-    actor_random: float = tuned(0.0)  # share of the actor's goals that are random states
+    alpha: float = 10.0  # inverse temperature of the advantage weights
+    tau: float = 0.005  # target network update rate
+    value_current: float = 0.2  # fraction of the value's goals that are already reached
+    value_random: float = 0.3  # fraction that are random states; the rest are future states
+    actor_random: float = tuned(0.0)  # fraction of the actor's goals that are random states
     hidden: tuple[int, ...] = (512, 512, 512)
     learning_rate: float = 3e-4
     batch_size: int = 1024

@@ -1,15 +1,15 @@
-"""GCSL: clone the actions that led to goals, with every future state as a goal.
+"""GCSL: goal-conditioned supervised learning on hindsight goals.
 
 Ghosh et al., "Learning to Reach Goals via Iterated Supervised Learning" (ICLR 2021); offline and
 with continuous actions as in the comparisons of Yang et al. (ICLR 2022) and Ma et al. (2022).
 
-Whatever an episode achieved later is a goal that the actions before it led to. A deterministic
-policy regresses on those actions:
+Every state achieved later in an episode is a goal that the earlier actions led to. A deterministic
+policy regresses on these actions:
 
     min  E  |policy(s, g) - a|^2.
 
-It knows neither how far away the goal is nor how sure it may be of an action. With a horizon it is
-told the former: Merlin without its variance.
+The policy does not know how far away the goal is and models no variance. With a horizon as an
+additional input, it is Merlin without the variance.
 """
 
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ from merlin.types import Batch, Metrics, Spec
 class GCSL(Learner):
     """Goal-conditioned supervised learning."""
 
-    hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
-    horizon: int | None = None  # steps told when acting; None trains without, as published
+    hindsight_ratio: float = 1.0  # fraction of goals relabelled with the episode's future
+    horizon: int | None = None  # horizon when acting; None trains without one, as published
     hidden: tuple[int, ...] = tuned((256, 256, 256))
     learning_rate: float = 5e-4
     batch_size: int = 512
@@ -64,6 +64,6 @@ class GCSL(Learner):
 
     @staticmethod
     def loss(net: Net, policy: DeterministicPolicy, batch: Batch) -> Float[Array, ""]:
-        """Squared error of actions in units of their bounds; only `net` is differentiated."""
+        """Squared error of actions scaled to [-1, 1]; differentiates `net` only."""
         x = policy.batch_inputs(batch.observation, batch.only)
         return jnp.mean(squared_error(act(net, x), policy.in_units(batch.action)))

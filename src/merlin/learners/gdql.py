@@ -1,20 +1,20 @@
-"""g-DQL: a denoising policy that is pushed uphill on a learned value.
+"""g-DQL: a diffusion policy trained by cloning and by a learned Q-function.
 
 Wang et al., "Diffusion Policies as an Expressive Policy Class for Offline Reinforcement Learning"
 (ICLR 2023), conditioned on goals as in Jain and Ravanbakhsh (ICML 2024).
 
-The policy draws an action by denoising in five steps, given state and goal. It learns two things
-at once: to predict the noise in recorded actions, which keeps it near the data, and to make the
-critic's value of the actions it draws high, differentiated through all five steps:
+The policy samples an action in five denoising steps, given the state and the goal. Its loss has two
+terms: predicting the noise added to recorded actions, which keeps it close to the data, and
+maximising the critic's value of sampled actions, differentiated through all five steps:
 
-    loss = noise prediction + eta * (- Q(s, g, a drawn) / mean |Q|).
+    loss = noise prediction + eta * (- Q(s, g, sampled a) / mean |Q|).
 
-Two critics learn the discounted count of steps at the goal by temporal differences, with the
-smaller of two slow copies at an action of the averaged policy as their target. To act, candidates
-are drawn and one of them is chosen with probability softmax(Q).
+Twin critics learn the discounted number of steps spent at the goal by temporal differences. The
+target is the minimum of two target critics at an action of the averaged policy. To act, the policy
+samples candidates and chooses one with probability softmax(Q).
 
-Rewards are recomputed for the relabelled goal: 1 if the step ends within the tolerance of it, else
-0. No state is terminal, as in the tasks, so a value is at most 1 / (1 - discount).
+Rewards are recomputed for the relabelled goal: 1 if the step ends within the tolerance, otherwise
+0. No state is terminal, as in the tasks, so values are at most 1 / (1 - discount).
 """
 
 from collections.abc import Callable
@@ -63,12 +63,12 @@ TIME_DIM = 16
 def td_target(
     rewards: Float[Array, " batch"], next_value: Float[Array, " batch"], discount: float
 ) -> Float[Array, " batch"]:
-    """Reward and what follows, within what rewards of 0 or 1 can add up to."""
+    """The bootstrapped target, clipped to the range of returns that rewards of 0 and 1 allow."""
     return jnp.clip(rewards + discount * next_value, 0.0, 1 / (1 - discount))
 
 
 class NoiseNet(eqx.Module):
-    """The noise in an action, given its step of the chain, state and goal together."""
+    """Predicts the noise in an action, given the diffusion step, the state and the goal."""
 
     time: MLP
     net: MLP
@@ -79,7 +79,7 @@ class NoiseNet(eqx.Module):
         self.net = MLP(actions + TIME_DIM + inputs, hidden, actions, key=net, activation=mish)
 
     def embed(self, steps: int) -> Float[Array, "steps time"]:
-        """The embeddings of all steps: few, so they are computed once and looked up."""
+        """Embeddings of all diffusion steps, computed once and then indexed."""
         waves = jax.vmap(partial(horizon_embedding, max_period=1e4, dim=TIME_DIM))
         return jax.vmap(self.time)(waves(jnp.arange(steps, dtype=jnp.float32)))
 
@@ -99,7 +99,7 @@ Critics = tuple[Critic, Critic]
 def values(
     critics: Critics, inputs: Float[Array, " inputs"], unit: Float[Array, " action"]
 ) -> Float[Array, "2"]:
-    """What both critics say of an action."""
+    """Q-values of an action under both critics."""
     return jnp.concatenate([critic(jnp.concatenate([inputs, unit])) for critic in critics])
 
 
@@ -110,7 +110,7 @@ def draw(
     noise: Float[Array, "steps action"],
     temperature: float = 1.0,
 ) -> Float[Array, " action"]:
-    """Denoise one action, from -1 to 1."""
+    """Sample one action in [-1, 1] by denoising."""
     times = net.embed(len(noise))
     predict = lambda noisy, step: net(noisy, times[step], inputs)  # noqa: E731
     unit = ddpm(predict, chain, noise, temperature=temperature, limit=1.0)
@@ -118,7 +118,7 @@ def draw(
 
 
 class GDQLPolicy(DiffusionPolicy):
-    """Draws candidates and picks one by the value that the slow critics give it."""
+    """Samples candidates and picks one by its value under the target critics."""
 
     net: NoiseNet
     critics: Critics
@@ -127,7 +127,7 @@ class GDQLPolicy(DiffusionPolicy):
     temperature: float = eqx.field(static=True, default=1.0)
 
     def joined(self, observation: ArrayLike, goal: ArrayLike) -> Float[Array, " inputs"]:
-        """State and goal as the networks see them."""
+        """Normalised state and goal, concatenated."""
         return jnp.concatenate(self.inputs(observation, goal))
 
     def act(
@@ -148,7 +148,7 @@ class GDQLPolicy(DiffusionPolicy):
 
 
 class GDQLState(eqx.Module):
-    """The policy holds the actor and the slow critics; the rest is needed only to train."""
+    """The policy holds the actor and the target critics; the rest is used in training only."""
 
     policy: GDQLPolicy
     average: NoiseNet
@@ -162,21 +162,21 @@ class GDQLState(eqx.Module):
 @final
 @dataclass(frozen=True)
 class GDQL(Learner):
-    """Diffusion Q-learning for goals; the defaults are the release's for Gym locomotion."""
+    """Goal-conditioned diffusion Q-learning; defaults as in the release for Gym locomotion."""
 
-    hindsight_ratio: float = tuned(1.0)  # share of goals taken from the episode's own future
-    tolerance: float | None = None  # how near a goal is reached; None is the task's own
+    hindsight_ratio: float = tuned(1.0)  # fraction of goals relabelled with the episode's future
+    tolerance: float | None = None  # distance that counts as reached; None: the task's
     diffusion_steps: int = 5
-    eta: float = 1.0  # weight of the value against the noise prediction
-    candidates: int = 50  # drawn per action
+    eta: float = 1.0  # weight of the Q term
+    candidates: int = 50  # sampled per action
     hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 3e-4
     max_gradient_norm: float = 5.0
     discount: float = 0.98
-    target_keep: float = 0.995  # share of the slow critics that stays at each update
+    target_keep: float = 0.995  # fraction of the target critics kept per update
     average_decay: float = 0.995
     average_every: int = 5
-    average_start: int = 1000  # until then the average is a copy
+    average_start: int = 1000  # the average is a copy of the weights before this
     batch_size: int = 256
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
@@ -235,7 +235,7 @@ class GDQL(Learner):
     ) -> tuple[GDQLState, Metrics]:
         noise_key, choice_key = jax.random.split(key)
         policy, (rows, actions) = state.policy, batch.action.shape
-        # All noise in one draw: for the next action, for the drawn one, for the recorded one.
+        # One call for all noise: for the next action, the sampled action and the recorded action.
         noise = jax.random.normal(noise_key, (rows, 2 * self.diffusion_steps + 1, actions))
         following, drawing, added = jnp.split(
             noise, [self.diffusion_steps, 2 * self.diffusion_steps], axis=1
@@ -287,7 +287,7 @@ class GDQL(Learner):
     def target(
         self, state: GDQLState, batch: Batch, noise: Float[Array, "batch steps action"]
     ) -> Float[Array, " batch"]:
-        """What the critics should say, by the slow ones and the averaged policy."""
+        """TD target from the target critics at an action of the averaged policy."""
         policy = state.policy
         inputs = jax.vmap(policy.joined)(batch.next_observation, batch.goal)
         following = self._draw(state.average, inputs, noise)
@@ -302,7 +302,7 @@ class GDQL(Learner):
         unit: Float[Array, "batch action"],
         target: Float[Array, " batch"],
     ) -> Float[Array, ""]:
-        """Squared temporal-difference error of both critics."""
+        """Squared TD error, summed over both critics."""
         found = jax.vmap(values, (None, 0, 0))(critics, inputs, unit)
         return jnp.mean(jnp.sum((found - target[:, None]) ** 2, axis=1))
 
@@ -316,7 +316,7 @@ class GDQL(Learner):
         added: Float[Array, "batch action"],
         key: PRNGKeyArray,
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Prediction of the noise added to the data, and the value of actions drawn from noise."""
+        """Noise prediction loss on the data minus the scaled value of sampled actions."""
         chance = jax.random.uniform(key, (len(unit) + 1,))
         chain = self.chain
         times = net.embed(chain.steps)
@@ -329,7 +329,7 @@ class GDQL(Learner):
         cloning = jnp.mean(jax.vmap(one)(inputs, unit, step, added))
         drawn = self._draw(net, inputs, drawing)
         both = jax.vmap(values, (None, 0, 0))(critics, inputs, drawn)
-        # One critic judges and the other sets the scale, by the toss of a coin.
+        # One randomly chosen critic gives the value, the other normalises it.
         which = (chance[0] < 0.5).astype(jnp.int32)
         scale = jax.lax.stop_gradient(jnp.mean(jnp.abs(both[:, 1 - which])))
         value = jnp.mean(both[:, which])

@@ -1,22 +1,23 @@
-"""GoFAR: match the states that a goal wants, by regression alone.
+"""GoFAR: goal-conditioned RL by state-occupancy matching.
 
 Ma et al., "How Far I'll Go: Offline Goal-Conditioned Reinforcement Learning via f-Advantage
 Regression" (NeurIPS 2022).
 
-Which states would the best policy for a goal visit? Three networks answer, without relabelling:
+GoFAR matches the policy's state occupancy to that of the goal, without hindsight relabelling. It
+trains three networks:
 
-    discriminator   tells goals that are reached, pairs (g, g), from what the data achieves, pairs
-                    (achieved, g); its logit is the reward R;
-    value           the dual of the divergence between the visits wanted and those in the data.
-                    With the residual  e = R + discount * V'(s', g) - V(s, g):
+    discriminator   separates reached goals, pairs (g, g), from achieved goals in the data, pairs
+                    (achieved, g). Its logit is the reward R.
+    value           solves the dual of the divergence between the desired and the recorded
+                    occupancies. With the residual  e = R + discount * V'(s', g) - V(s, g):
                     chi-square  min  (1 - discount) * mean V(s_0, g)  +  mean (e + 1)^2
-                    KL          min  (1 - discount) * mean V(s_0, g)  +  log mean exp(e);
-    policy          clones each action with the weight that the dual gives its visit:
-                    chi-square  max(e + 1, 0),    KL  min(exp(e), 10).
+                    KL          min  (1 - discount) * mean V(s_0, g)  +  log mean exp(e)
+    policy          clones each action, weighted by the density ratio that the dual implies:
+                    chi-square  max(e + 1, 0),    KL  min(exp(e), 10)
 
-s_0 is the first state of the same episode, ' marks the slow copy. The logit is unbounded and so is
-the chi-square weight, as in the authors' release. There, too, the discriminator has cross-entropy
-as loss, where the paper's formula has the opposite sign.
+s_0 is the first state of the same episode, and ' marks the target network. The logit and the
+chi-square weight are unbounded, as in the authors' release. As in the release, the discriminator
+minimises the cross-entropy; the formula in the paper has the opposite sign.
 """
 
 from dataclasses import dataclass
@@ -54,12 +55,12 @@ from merlin.types import Batch, Metrics, Spec
 
 DIVERGENCES = ("chi2", "kl")
 LEAST, SHARE = 64, 8
-"""The discriminator and the value of first states learn from every eighth row, but from 64 at least
-where there are as many: see `update`."""
+"""The discriminator and the initial-state term use every eighth row, but at least 64 rows if the
+minibatch has that many (see `update`)."""
 
 
 class GoFARState(eqx.Module):
-    """Networks, the slow copy of the value, and an optimiser for each network."""
+    """The networks, the target value network, and one optimiser state per trained network."""
 
     policy: DeterministicPolicy
     value: Net
@@ -75,12 +76,12 @@ class GoFARState(eqx.Module):
 class GoFAR(Learner):
     """Goal-conditioned f-advantage regression."""
 
-    hindsight_ratio: float = 0.0  # GoFAR's point is that it needs no relabelled goals
+    hindsight_ratio: float = 0.0  # GoFAR is designed to work without relabelling
     divergence: str = "chi2"  # or kl
     discount: float = 0.98
     gradient_penalty: float = 0.01
-    max_weight: float = 10.0  # of the KL's exponential
-    target_keep: float = TARGET_KEEP  # share of the slow copy that an update keeps
+    max_weight: float = 10.0  # of the KL's exponential weights
+    target_keep: float = TARGET_KEEP  # fraction of the target network kept per update
     hidden: tuple[int, ...] = tuned((256, 256, 256))
     learning_rate: float = 1e-3
     discriminator_learning_rate: float = 5e-4
@@ -106,7 +107,7 @@ class GoFAR(Learner):
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> GoFARState:
         if spec.goal_image:
-            raise MerlinError("goal image: gofar tells goals apart by their numbers; leave it out.")
+            raise MerlinError("goal image: gofar needs goal vectors; leave out the goal image.")
         policy_key, value_key, discriminator_key = jax.random.split(key, 3)
         policy = make_policy(
             DeterministicPolicy, spec, self.hidden, outputs=spec.action_dim, key=policy_key
@@ -142,8 +143,9 @@ class GoFAR(Learner):
             loss = (1.0 - self.discount) * first + dual(residual, self.divergence)
             return loss, residual
 
-        # Its gradient penalty makes the discriminator dearer than all the rest, and its question
-        # is easy; the value of first states has a weight of 0.02. Every eighth row is enough.
+        # The gradient penalty makes the discriminator the most expensive part of an update,
+        # although it is easy to train. The initial-state term has a weight of only 0.02. A subset
+        # of rows suffices for both.
         discriminator_error, discriminator_gradient = jax.value_and_grad(discriminator_loss)(
             state.discriminator, achieved[some], goal[some], self.gradient_penalty, key
         )
@@ -191,14 +193,14 @@ class GoFAR(Learner):
 
 
 def evaluate(net: Net, x: Float[Array, "batch inputs"]) -> Float[Array, " batch"]:
-    """A network with one output, on a batch."""
+    """Apply a network with a single output to a batch."""
     return jax.vmap(net)(x)[:, 0]
 
 
 def logit(
     discriminator: MLP, achieved: Float[Array, "batch goal"], goal: Float[Array, "batch goal"]
 ) -> Float[Array, " batch"]:
-    """How sure the discriminator is that the goal is reached: log c - log(1 - c)."""
+    """The discriminator's log-odds that the goal is reached."""
     return evaluate(discriminator, jnp.concatenate([achieved, goal], axis=-1))
 
 
@@ -209,9 +211,9 @@ def discriminator_loss(
     penalty: float,
     key: PRNGKeyArray,
 ) -> Float[Array, ""]:
-    """Cross-entropy of (g, g) as true and (achieved, g) as false, and a penalty on its slope.
+    """Cross-entropy with (g, g) as positives and (achieved, g) as negatives, plus gradient penalty.
 
-    The penalty holds the norm of the gradient near 1 between the two kinds of pairs.
+    The penalty keeps the gradient norm near 1 on interpolations between the two kinds of pairs.
     """
     reached = evaluate(discriminator, jnp.concatenate([goal, goal], axis=-1))
     other = logit(discriminator, achieved, goal)
@@ -227,7 +229,7 @@ def discriminator_loss(
 
 
 def dual(residual: Float[Array, " batch"], divergence: str) -> Float[Array, ""]:
-    """What the value minimises beside the value of first states."""
+    """The divergence term of the value's dual objective."""
     if divergence == "chi2":
         return jnp.mean((residual + 1.0) ** 2)
     return jax.nn.logsumexp(residual) - jnp.log(jnp.float32(len(residual)))
@@ -236,7 +238,7 @@ def dual(residual: Float[Array, " batch"], divergence: str) -> Float[Array, ""]:
 def visit_weight(
     residual: Float[Array, " batch"], divergence: str, limit: float
 ) -> Float[Array, " batch"]:
-    """How much more often the wanted policy visits a pair than the data does."""
+    """Density ratio of the desired policy's occupancy to that of the data."""
     if divergence == "chi2":
         return jnp.maximum(residual + 1.0, 0.0)
     return jnp.minimum(jnp.exp(residual), limit)

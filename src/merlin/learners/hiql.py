@@ -1,20 +1,20 @@
-"""HIQL: one policy chooses where to go next, another goes there.
+"""HIQL: a high-level policy proposes subgoals, and a low-level policy reaches them.
 
 Park et al., "HIQL: Offline Goal-Conditioned RL with Latent States as Actions" (NeurIPS 2023), as in
 OGBench (Park et al., ICLR 2025).
 
-Twin values V(s, z) as in GCIVL, where a goal enters through a representation z = rep(s, g) of few
-numbers, scaled to the length sqrt(size). The value decides what the representation keeps. A far
-goal is hard: all first steps are nearly as good, so their differences drown in errors. It is easier
-to tell which of the states some steps ahead is nearer to it. So there are two actors, both trained
-by cloning weighted with exp(alpha A):
+Twin values V(s, z) are trained as in GCIVL. The goal enters through a low-dimensional
+representation z = rep(s, g), scaled to length sqrt(size) and trained by the value loss alone.
+For a distant goal, all first actions have nearly the same value, so errors hide the differences
+between them. Comparing states several steps ahead is easier. There are therefore two actors, both
+trained by cloning with weights exp(alpha A):
 
-    high    where to be k steps later: N(rep(s, s_k) | high(s, g), 1),   A = V(s_k, g) - V(s, g)
-    low     how to get there: N(a | low(s, rep(s, s_k)), 1),             A = V(s', s_k) - V(s, s_k)
+    high    proposes a subgoal:  N(rep(s, s_k) | high(s, g), 1),    A = V(s_k, g) - V(s, g)
+    low     reaches the subgoal: N(a | low(s, rep(s, s_k)), 1),     A = V(s', s_k) - V(s, s_k)
 
-where s_k is the state k steps ahead, not beyond the goal for the high actor. Neither trains the
-representation. To act, the high actor's mode is scaled as representations are, and the low actor's
-mode for it is the action.
+where s_k is the state k steps ahead, for the high-level actor at most the goal. To act, the
+high-level actor's mode is scaled like a representation and passed to the low-level actor, whose
+mode is the action.
 """
 
 from collections.abc import Mapping
@@ -54,14 +54,14 @@ LEAST_LENGTH = 1e-12
 
 
 class Levels(eqx.Module):
-    """The two actors: where to go next, and how."""
+    """The two actors: one proposes subgoals, the other reaches them."""
 
     high: MLP
     low: MLP
 
 
 class HierarchicalPolicy(ClippedPolicy):
-    """Asks the high actor where to go next, and the low actor how."""
+    """Gets a subgoal from the high-level actor and an action from the low-level actor."""
 
     net: Levels  # type: ignore[assignment]
 
@@ -73,7 +73,7 @@ class HierarchicalPolicy(ClippedPolicy):
 
 
 class Represented(NamedTuple):
-    """Twin values of states and of representations of goals."""
+    """Twin values of states and goal representations."""
 
     rep: MLP
     twins: Twins
@@ -98,14 +98,14 @@ class HIQL(OGBenchLearner[Represented]):
 
     discount: float = tuned(0.99)
     expectile: float = 0.7
-    subgoal_steps: int = tuned(25)  # how far ahead the high actor looks; 10 for manipulation
-    high_alpha: float = 3.0  # how much the high actor prefers states with an advantage
-    low_alpha: float = 3.0  # how much the low actor prefers actions with an advantage
-    rep_dim: int = 10  # size of the representation of a goal
-    tau: float = 0.005  # by how much target networks move in each update
-    value_current: float = 0.2  # share of the value's goals that are reached already
-    value_random: float = 0.3  # share that are random states; the rest are future ones
-    actor_random: float = tuned(0.0)  # share of the high actor's goals that are random states
+    subgoal_steps: int = tuned(25)  # steps to the subgoal; 10 for manipulation
+    high_alpha: float = 3.0  # inverse temperature of the high-level advantage weights
+    low_alpha: float = 3.0  # inverse temperature of the low-level advantage weights
+    rep_dim: int = 10  # size of a goal representation
+    tau: float = 0.005  # target network update rate
+    value_current: float = 0.2  # fraction of the value's goals that are already reached
+    value_random: float = 0.3  # fraction that are random states; the rest are future states
+    actor_random: float = tuned(0.0)  # fraction of the high actor's goals that are random states
     hidden: tuple[int, ...] = (512, 512, 512)
     learning_rate: float = 3e-4
     batch_size: int = 1024
@@ -192,6 +192,6 @@ class HIQL(OGBenchLearner[Represented]):
 
 
 def unit_length(x: Float[Array, " rep"]) -> Float[Array, " rep"]:
-    """A vector scaled so that the mean of its squares is 1."""
+    """Scale a vector so that the mean of its squares is 1."""
     square = jnp.maximum(jnp.sum(x**2), LEAST_LENGTH**2)
     return x * jax.lax.rsqrt(square) * jnp.float32(x.size**0.5)

@@ -1,27 +1,28 @@
-"""What a policy may ask before it acts: where an action leads, and how far that is from the goal.
+"""A learned critic of proposed actions: where an action leads, and how far that is from the goal.
 
-Both are learned from the batches that the policy learns from. The temporal distance comes from a
-classifier: given a state and a goal, was the goal achieved in the same episode h steps later, one
-class per h, or is it a goal of another episode? By Bayes' rule the odds
-p(h | s, g) / p(other | s, g) are p(h) p(g at h | s) / p(g), so that
+All networks are trained on the policy's own minibatches. The temporal distance comes from a
+classifier. Given a state and a goal, it predicts whether the goal was achieved h steps later in the
+same episode, with one class per h, or belongs to another episode. By Bayes' rule the odds
+p(h | s, g) / p(other | s, g) equal p(h) p(g at h | s) / p(g). Hence
 
     log sum_h discount^h p(h | s, g) / p(other | s, g)
 
-says how often the goal is visited from here on, discounted, against how often it is visited at all.
-Divided by log discount it is in steps: to come there as often but one step later counts one more,
-whatever p(g) is, and only differences are ever asked for. To stay at the goal counts for more than
-to pass it; p(h | s, g) alone has that backwards, because who stays is there after any number of
-steps. The forward model predicts the change of a state within one step.
+is the log of the discounted future visits to the goal, relative to how often the goal is visited
+overall. Dividing by log discount converts it to steps: arriving one step later adds one. The term
+p(g) is constant for a given goal, and only differences are used. Staying at the goal counts for
+more than passing through it. p(h | s, g) alone would get this wrong, because a state that stays at
+the goal is there after any number of steps. The forward model predicts the change of the state in
+one step.
 
-A judge looks further than one step, because the first alone sees no way around a corner: it asks
-where the policy itself would go on to. To walk there step by step would take a pass of the policy's
-network and one of the model for each step and each proposal. So a small network, the guide, learns
-to tell at once where such walks end, from walks that are made step by step while it learns.
+The judge looks more than one step ahead, since one step does not show a way around a corner. It
+needs the state the policy would reach by continuing on its own. A step-by-step rollout would cost
+one pass of the policy and one of the model per step and proposal. Instead a small network, the
+guide, predicts the end of the rollout directly. It is trained on step-by-step rollouts.
 
-A judge also knows how far it is off: on recorded steps, where the true next state is known, it
-compares the distance from there with the distance from where the model says the step leads. In
-free space that is a fraction of a step; where things are pushed it may be more than a step, and
-then little of what it says is worth acting on.
+The judge also estimates its own error. On recorded transitions, where the true next state is known,
+it compares the distance from that state with the distance from the predicted one. In free space the
+error is a fraction of a step. With contacts it can exceed a step, and the judge is then of little
+use.
 """
 
 import math
@@ -36,45 +37,46 @@ from merlin.nets.layers import MLP, clip_by_norm, polyak
 from merlin.types import Metrics, Spec
 
 MAX_BINS = 64
-"""Horizons are told apart one by one up to here; those of longer episodes in groups."""
+"""Up to this many horizons have a class each; longer horizons are grouped into bins."""
 LOG_ODDS = 60.0
-"""The log odds of a class against goals of other episodes are clipped to this.
+"""The log odds of each class against other episodes are clipped to this.
 
-It is so much that it never matters, and so little that no exponential is too large: there is no
-maximum to be found first.
+The limit is never reached in practice. It is small enough that no exponential overflows, so the
+sum needs no maximum subtracted first.
 """
 WALK_WEIGHTS = np.array([0.2, 0.8], np.float32)
-"""How much the distances after the first step of a walk and at its end count."""
+"""Weights of the distances after the first step and at the end of a rollout."""
 JUDGE_CONSTANTS = {
     "log_odds": LOG_ODDS,
     "walk_weights": WALK_WEIGHTS.tolist(),
     "max_bins": MAX_BINS,
 }
-"""What judging takes beside a policy's arrays and settings."""
+"""Constants of the judge that a deployed policy needs."""
 
 ERROR_KEEP = 0.99
-"""Share of the running error that an update keeps."""
+"""Fraction of the running error kept in each update."""
 ERROR_ROWS = 64
-"""Rows of a batch that the error is measured on."""
+"""Rows of the minibatch on which the error is measured."""
 STILL = 0.02
-"""Changes of a state are not told more exactly than to this share of its deviation.
+"""Lower bound on the scale of state changes, in standard deviations of the state.
 
-What hardly moves, a target within an episode for one, would otherwise be all that the model learns.
+Without it, dimensions that hardly move, such as a target that is fixed within an episode, would
+dominate the model's loss.
 """
 
 
 def bin_horizons(bins: int, width: int) -> Float[np.ndarray, " bins"]:
-    """The horizon in the middle of each class of the temporal distance."""
+    """The horizon at the centre of each bin of the temporal distance."""
     return np.arange(bins, dtype=np.float32) * width + (width + 1) / 2
 
 
 class Judge(eqx.Module):
-    """Networks on standardised states and goals, and on actions in units of their bounds."""
+    """Networks on standardised states and goals, and on actions scaled to [-1, 1]."""
 
     distance: MLP
     model: MLP
     guide: MLP
-    square_error: Float[Array, ""]  # of distances, because the model errs; in steps, squared
+    square_error: Float[Array, ""]  # of the distance, due to the model; in squared steps
     width: int = eqx.field(static=True)  # horizons per bin
 
     def __init__(
@@ -91,31 +93,31 @@ class Judge(eqx.Module):
         bins = math.ceil(spec.max_horizon / self.width)
         distance_key, model_key = jax.random.split(key)
         guide_key = jax.random.fold_in(key, 2)
-        # One class per bin, and the last for goals of other episodes.
+        # One class per bin, and a last one for goals of other episodes.
         self.distance = MLP(states + goals, distance_hidden, bins + 1, key=distance_key)
         self.model = MLP(states + spec.action_dim, model_hidden, states, key=model_key)
         self.guide = MLP(states + goals, guide_hidden, states, key=guide_key)
-        # What has not been measured is not trusted.
+        # Start with a large error: the judge is not trusted before it has been measured.
         self.square_error = jnp.float32(spec.max_horizon) ** 2
 
     @property
     def bins(self) -> int:
-        """Classes of the distance but for the last, another episode's."""
+        """Number of distance classes, without the one for other episodes."""
         return self.distance.layers[-1].bias.shape[0] - 1
 
     def log_prob(
         self, state_goal: Float[Array, " inputs"], horizon: Float[Array, ""]
     ) -> Float[Array, ""]:
-        """Log probability of the bin that a horizon lies in."""
+        """Log-probability of the bin that contains a horizon."""
         bin = ((horizon - 1) // self.width).astype(jnp.int32)
         return jax.nn.log_softmax(self.distance(state_goal))[bin]
 
     def log_prob_other(self, state_goal: Float[Array, " inputs"]) -> Float[Array, ""]:
-        """Log probability that the goal is another episode's."""
+        """Log-probability that the goal belongs to another episode."""
         return jax.nn.log_softmax(self.distance(state_goal))[-1]
 
     def steps(self, state_goal: Float[Array, " inputs"], discount: float) -> Float[Array, ""]:
-        """The temporal distance as one number, up to one that depends on the goal alone."""
+        """The temporal distance in steps, up to a constant that depends only on the goal."""
         scores = self.distance(state_goal)
         odds = jnp.exp(jnp.clip(scores[:-1] - scores[-1], -LOG_ODDS, LOG_ODDS))
         discounts = (discount ** bin_horizons(self.bins, self.width)).astype(np.float32)
@@ -123,25 +125,25 @@ class Judge(eqx.Module):
         return jnp.log(visits) / math.log(discount)
 
     def expected_steps(self, state_goal: Float[Array, " inputs"]) -> Float[Array, ""]:
-        """The mean of the steps to a goal, given that it is reached in the same episode."""
+        """Expected number of steps to the goal, given that it is reached in the same episode."""
         weights = jax.nn.softmax(self.distance(state_goal)[:-1])
         return jnp.dot(weights, bin_horizons(self.bins, self.width))
 
     def next_state(
         self, state: Float[Array, " state"], unit: Float[Array, " action"]
     ) -> Float[Array, " state"]:
-        """The standardised state after an action."""
+        """Predict the standardised state after an action."""
         return state + self.model(jnp.concatenate([state, unit]))
 
     def walk_end(
         self, state: Float[Array, " state"], goal: Float[Array, " goal"]
     ) -> Float[Array, " state"]:
-        """Where the policy's own steps lead from a state, as the guide tells."""
+        """Predict where the policy leads from a state, using the guide."""
         return state + self.guide(jnp.concatenate([state, goal]))
 
 
 class Pairs(eqx.Module):
-    """Recorded steps, and goals that were achieved so many steps later, as a judge takes them."""
+    """A minibatch of recorded transitions with goals achieved `horizon` steps later."""
 
     state: Float[Array, "batch state"]
     unit: Float[Array, "batch action"]
@@ -151,7 +153,7 @@ class Pairs(eqx.Module):
 
 
 class Walks(eqx.Module):
-    """Where the policy's own steps lead, from states towards goals."""
+    """Rollouts of the policy: start states, goals and end states."""
 
     state: Float[Array, "rows state"]
     goal: Float[Array, "rows goal"]
@@ -159,9 +161,9 @@ class Walks(eqx.Module):
 
 
 def starts(pairs: Pairs) -> tuple[Float[Array, "rows state"], Float[Array, "rows goal"]]:
-    """States and goals that the guide learns from: half of the goals are other episodes'.
+    """Start states and goals for training the guide; half of the goals are from other episodes.
 
-    Those are what a policy is given when it acts: goals that nobody went to from where it is.
+    These resemble the goals at test time, which no recorded episode reaches from the same state.
     """
     half = len(pairs.goal) // 2
     goal = jnp.concatenate([pairs.goal[:half], jnp.roll(pairs.goal, 1, axis=0)[half:]])
@@ -169,11 +171,11 @@ def starts(pairs: Pairs) -> tuple[Float[Array, "rows state"], Float[Array, "rows
 
 
 def judge_loss(judge: Judge, pairs: Pairs, walks: Walks) -> tuple[Float[Array, ""], Metrics]:
-    """Cross-entropy of the steps between states and goals, and squared errors of changes.
+    """Cross-entropy of the temporal distance plus squared errors of the model and the guide.
 
-    Goals of other episodes are those of the batch's other rows. A change is measured in units of
-    how much changes differ within the batch, so that what moves seldom or little is learned as well
-    as what always moves; but not what is still (`STILL`). So is the change along a walk.
+    Negative goals are those of other rows of the minibatch. State changes are scaled by their
+    standard deviation within the minibatch, bounded below by `STILL`, so that dimensions that move
+    rarely or little are learned as well as the others.
     """
     own = jnp.concatenate([pairs.state, pairs.goal], axis=1)
     other = jnp.concatenate([pairs.state, jnp.roll(pairs.goal, 1, axis=0)], axis=1)
@@ -192,14 +194,14 @@ def judge_loss(judge: Judge, pairs: Pairs, walks: Walks) -> tuple[Float[Array, "
 
 
 def clip_each(gradient: Judge, limit: float) -> Judge:
-    """Each network's gradient limited by itself: what one learns fast shall not slow the others."""
+    """Clip each network's gradient separately, so that none slows down the others."""
     networks = lambda judge: (judge.distance, judge.model, judge.guide)  # noqa: E731
     clipped = tuple(clip_by_norm(part, limit)[0] for part in networks(gradient))
     return eqx.tree_at(networks, gradient, clipped)
 
 
 def with_error(judge: Judge, pairs: Pairs, discount: float) -> Judge:
-    """The same judge, having looked once more at how far it is off."""
+    """Update the judge's estimate of its own error."""
     some = jax.tree.map(lambda rows: rows[:ERROR_ROWS], pairs)
     guess = jax.vmap(judge.next_state)(some.state, some.unit)
     steps = jax.vmap(lambda state, goal: judge.steps(jnp.concatenate([state, goal]), discount))

@@ -1,17 +1,17 @@
-"""Merlin-map: long ways from short walks.
+"""Merlin-map: plan over a graph of recorded transitions to reach distant goals.
 
-An own extension of Jain and Ravanbakhsh, "Learning to Reach Goals via Diffusion" (ICML 2024).
-Related: TTGS, GAS, SCoTS, ALPS and HSVL, which search graphs of learned distances.
+Our extension of Jain and Ravanbakhsh, "Learning to Reach Goals via Diffusion" (ICML 2024). Related
+methods that search graphs of learned distances are TTGS, GAS, SCoTS, ALPS and HSVL.
 
-Merlin is told how many steps it has for a goal. That works for goals that recorded episodes
-reached from nearby, but not for goals that are farther away than any episode went. The map closes
-the gap without a value function: places that cover the data, passages between them that episodes
-show, and the shortest way between each two places (see `data.places`). All ways are computed before
-training, so to act is to look up the next place on the way, and the steps to it.
+Merlin is conditioned on the number of steps to the goal. This works for goals that recorded
+episodes reached from nearby, but not for goals farther away than any episode went. The map closes
+the gap without a value function. It consists of places that cover the data, passages between them
+that occur in episodes, and all shortest paths between places (see `data.places`). The paths are
+computed before training, so acting only looks up the next waypoint and the steps to it.
 
-What goes there is the executor: the mixture policy of Merlin-plus without its judge, trained on
-goals that are a few passages away. It acts with the noise of the component that it chose: without
-memory and without noise a policy may walk to and fro for ever.
+The executor reaches the waypoints. It is the mixture policy of Merlin-plus without the judge,
+trained on goals that are a few passages away. It acts with noise from its chosen component, because
+a memoryless, noiseless policy can oscillate forever.
 """
 
 from collections.abc import Mapping
@@ -34,11 +34,11 @@ from merlin.policies.map import MapPolicy
 from merlin.types import Batch, Map, Metrics, Spec
 
 LONG_EPISODE = 100
-"""Steps. Passages of a few steps would make a map of noise in longer episodes."""
+"""In steps. Longer episodes use longer passages: at a few steps the map would consist of noise."""
 
 
 class MapState(eqx.Module):
-    """The executor's state, and the map, which training leaves alone."""
+    """The executor's training state, and the map, which is constant."""
 
     executor: PlusState
     map: Map
@@ -47,15 +47,15 @@ class MapState(eqx.Module):
 @final
 @dataclass(frozen=True)
 class MerlinMap(Learner):
-    """A map of recorded passages, and Merlin's mixture policy to follow it."""
+    """A map of recorded passages, followed by Merlin's mixture policy."""
 
-    places: int = 800  # of the map, at most
-    lags: tuple[int, ...] = tuned((1, 2, 3))  # steps of a passage
-    passages: int = 3  # that must have been seen between two places
-    hops: int = 2  # passages from one place that is told to the next
-    components: int = 5  # Gaussians of the executor's mixture
-    max_horizon: int = 50  # the executor's goals are at most so many steps ahead
-    temperature: float = 1.0  # noise when acting, in deviations: it ends walks in circles
+    places: int = 800  # at most
+    lags: tuple[int, ...] = tuned((1, 2, 3))  # steps in a passage
+    passages: int = 3  # recorded passages needed to connect two places
+    hops: int = 2  # passages between successive waypoints
+    components: int = 5  # Gaussians in the executor's mixture
+    max_horizon: int = 50  # longest horizon of the executor's goals
+    temperature: float = 1.0  # scale of the action noise; it breaks oscillations
     hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 5e-4
     max_gradient_norm: float = 1.0
@@ -64,12 +64,12 @@ class MerlinMap(Learner):
     def __post_init__(self) -> None:
         check_sizes(self, "places", "lags", "passages", "hops", "max_horizon")
         if self.places > MOST_PLACES:
-            raise MerlinError(f"places: {self.places} are too many; at most {MOST_PLACES}.")
+            raise MerlinError(f"places: {self.places} are too many; use at most {MOST_PLACES}.")
         super().__post_init__()
         _ = self._executor
 
     def long_values(self, states: int) -> Mapping[str, Any]:
-        """In long episodes a place is several steps wide."""
+        """In long episodes, a place spans several steps."""
         return {"lags": (4, 8, 12)} if states - 1 > LONG_EPISODE else {}
 
     @property
@@ -88,7 +88,7 @@ class MerlinMap(Learner):
 
     @property
     def sees_images(self) -> bool:
-        """Places are found among vectors."""
+        """The map is built on state vectors."""
         return False
 
     @property

@@ -1,19 +1,19 @@
-"""Merlin: reach goals by undoing the walk away from them.
+"""Merlin: goal reaching as reverse diffusion.
 
 Jain and Ravanbakhsh, "Learning to Reach Goals via Diffusion" (ICML 2024).
 
-Seen from a goal, a trajectory played backwards is a forward diffusion: every step leads farther
-from the goal. The policy learns the reverse, as a denoiser does: given a state, the goal and how
-many steps apart the two are (the analogue of the noise level), it predicts the action that was
-taken there, as a Gaussian. Training is maximum likelihood on relabelled data:
+Seen from its goal, a trajectory in reverse is a forward diffusion: each step leads farther from the
+goal. The policy learns the reverse process, as a denoiser does. Given a state, a goal and the
+number of steps between them (the analogue of the noise level), it predicts a Gaussian over the
+action taken. Training is maximum likelihood on relabelled data:
 
     max  E  log N(a | mean(s, g, h), std(s, g, h)).
 
-Acting is one network call per step with a constant horizon. There is no value function.
+Acting takes one network call per step with a constant horizon. There is no value function.
 
 The policy acts with a running average of the network's parameters. On data in which few transitions
-matter, the score of the latest parameters goes up and down by a factor of two between evaluations.
-The paper does not average; the preset `paper` turns it off.
+matter, the score of the latest parameters varies by a factor of two between evaluations. The paper
+does not average; the preset `paper` turns it off.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ from merlin.types import Batch, Metrics, Spec
 
 
 class GaussianPolicy(GoalPolicy):
-    """A diagonal Gaussian over actions; acts on its mean unless the temperature says otherwise."""
+    """A diagonal Gaussian over actions; acts on its mean if the temperature is 0."""
 
     temperature: float = eqx.field(static=True, default=0.0)
 
@@ -59,7 +59,7 @@ class GaussianPolicy(GoalPolicy):
     def gaussian(
         self, x: Float[Array, " inputs"]
     ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
-        """The same, for what the network is given."""
+        """The same as `distribution`, from the network's input."""
         mean, std = jnp.split(self.net(x), 2)
         return self.within_bounds(mean), jax.nn.softplus(std) + MIN_STD
 
@@ -87,14 +87,14 @@ class GaussianPolicy(GoalPolicy):
 @final
 @dataclass(frozen=True)
 class Merlin(Learner):
-    """Behaviour cloning of reversed diffusion, conditioned on goal and horizon."""
+    """Behaviour cloning of the reverse diffusion, conditioned on goal and horizon."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {"average": 0.0}}
     absent: ClassVar[Mapping[str, Any]] = {"average": 0.0}
 
-    hindsight_ratio: float = tuned(1.0)  # share of goals taken from the episode's own future
-    horizon: int | None = tuned(1)  # told when acting; None trains without (the ablation)
-    max_horizon: int | None = 100  # goals are at most so many steps ahead; None: the whole episode
+    hindsight_ratio: float = tuned(1.0)  # fraction of goals relabelled with the episode's future
+    horizon: int | None = tuned(1)  # when acting; None trains without one (the ablation)
+    max_horizon: int | None = 100  # longest horizon of a goal; None: the whole episode
     hidden: tuple[int, ...] = tuned((256, 256, 256))
     learning_rate: float = 5e-4
     max_gradient_norm: float = 1.0
@@ -110,7 +110,7 @@ class Merlin(Learner):
         check_below_one(self, "average")
 
     def long_values(self, states: int) -> Mapping[str, Any]:
-        """Where goals are far, one step is no horizon that any was reached within."""
+        """With distant goals, a horizon of one step would never occur in the data."""
         if self.max_horizon is None or states - 1 <= self.max_horizon:
             return {}
         return {"horizon": max(1, self.max_horizon // 4)}
@@ -144,7 +144,7 @@ class Merlin(Learner):
 
     @staticmethod
     def loss(net: Net, policy: GaussianPolicy, batch: Batch) -> Float[Array, ""]:
-        """Negative log-likelihood of the batch's actions; only `net` is differentiated."""
+        """Negative log-likelihood of the batch's actions; differentiates `net` only."""
         policy = with_net(policy, net)
         mean, std = jax.vmap(policy.gaussian)(policy.batch_inputs(batch.observation, batch.only))
         return -jnp.mean(jax.vmap(gaussian_log_prob)(batch.action, mean, std))

@@ -1,11 +1,11 @@
-"""What the six methods of OGBench share (Park et al., ICLR 2025).
+"""Components shared by the six OGBench methods (Park et al., ICLR 2025).
 
-A learner of this kind has a policy, value networks beside it and target networks that follow some
-of them. All losses are added up and one Adam descends the sum. The networks are MLPs with GELU,
-those of values with LayerNorm. Actors are Gaussians of standard deviation 1 over actions in units
-of their bounds; a policy acts on the mode, clipped.
+Each learner has a policy, value networks, and target networks for some of them. All losses are
+summed and minimised by a single Adam optimiser. The networks are MLPs with GELU, and the value
+networks also use LayerNorm. Actors are Gaussians with standard deviation 1 over actions scaled to
+[-1, 1]. A policy acts on the clipped mode.
 
-The reward is -1 until the goal is reached and 0 there. A goal is reached at the state that it was
+The reward is -1 until the goal is reached and 0 there. A goal is reached only at the state it was
 taken from, so no tolerance is needed.
 """
 
@@ -30,20 +30,20 @@ from merlin.types import Batch, Metrics, Spec
 Value = TypeVar("Value")
 Twins = tuple[MLP, MLP]
 SMALL: Mapping[str, Any] = {"hidden": (256, 256, 256), "batch_size": 256}
-"""What the preset `small` of every method sets: sizes for a CPU."""
+"""Sizes of the preset `small` of every method, suited to a CPU."""
 LONG: Mapping[str, Mapping[str, Any]] = {
     "giant": {"discount": 0.995},
     "humanoid": {"discount": 0.995},
 }
 STITCH: Mapping[str, Mapping[str, Any]] = {"stitch": {"actor_random": 0.5}}
-"""What OGBench changes for all methods with a discount, and for all but GCBC."""
+"""OGBench's changes for all methods with a discount (LONG) and for all but GCBC (STITCH)."""
 MANIPULATION = ("cube", "scene", "puzzle")
 MAX_WEIGHT = 100.0
-"""No action counts for more than this when it is cloned by its advantage."""
+"""Upper bound on the weights in advantage-weighted regression."""
 
 
 class OGBenchState(eqx.Module, Generic[Value]):
-    """A policy, value networks, target networks, and the optimiser of the first two."""
+    """A policy, value networks, target networks, and the optimiser state of the first two."""
 
     policy: ClippedPolicy
     value: Value
@@ -52,7 +52,7 @@ class OGBenchState(eqx.Module, Generic[Value]):
 
 
 class OGBenchLearner(Learner, Generic[Value]):
-    """A method of this kind. It says what its networks are and what its loss is."""
+    """Base class of the OGBench methods. Subclasses define the networks and the loss."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"small": SMALL}
 
@@ -66,7 +66,7 @@ class OGBenchLearner(Learner, Generic[Value]):
 
     @property
     def tau(self) -> float:
-        """By how much target networks move towards the networks in each update."""
+        """Rate at which the target networks follow the networks."""
         return 1.0
 
     @property
@@ -80,7 +80,7 @@ class OGBenchLearner(Learner, Generic[Value]):
     def loss(
         self, policy: Any, value: Value, target: Any, batch: Batch
     ) -> tuple[Float[Array, ""], Metrics]:
-        """The sum of all losses; the networks of policy and value are differentiated."""
+        """The sum of all losses; differentiates the networks of `policy` and `value`."""
 
     def followed(self, value: Value) -> Any:
         """The value networks that have target networks."""
@@ -110,25 +110,26 @@ class OGBenchLearner(Learner, Generic[Value]):
 
 
 def check_shares(learner: Learner, *names: str) -> None:
-    """Refuse fields that are no share from 0 to 1."""
+    """Raise an error unless the fields are fractions in [0, 1]."""
     for name in names:
         share = vars(learner)[name]
         if not 0.0 <= share <= 1.0:
-            raise MerlinError(f"{name}: {share} is not a share from 0 to 1.")
+            raise MerlinError(f"{name}: {share} is not a fraction between 0 and 1.")
 
 
 def value_goals(current: float, random: float, discount: float) -> Goals:
-    """Goals of a value function: the rest are future ones, as far away as the discount looks."""
+    """Goals for a value function: current and random states, otherwise geometric future states."""
     if not (current >= 0.0 and random >= 0.0 and current + random <= 1.0):
         raise MerlinError(
-            f"value_current, value_random: {current} and {random} are not shares of at most 1."
+            f"value_current, value_random: {current} and {random} are not fractions that sum to "
+            "at most 1."
         )
     future = 1.0 - current - random
     return Goals(current=current, random=random, future=future, offsets=Geometric(discount))
 
 
 def actor_goals(random: float, subgoal: int = 0) -> Goals:
-    """Goals of an actor: later states of the same episode, uniformly, and random states."""
+    """Goals for an actor: uniformly sampled later states of the same episode, and random states."""
     return Goals(future=1.0 - random, random=random, subgoal=subgoal)
 
 
@@ -141,7 +142,7 @@ def make_value(inputs: int, hidden: Sequence[int], outputs: int = 1, *, key: PRN
 
 
 def make_twins(inputs: int, hidden: Sequence[int], outputs: int = 1, *, key: PRNGKeyArray) -> Twins:
-    """Two value networks alike, each with a start of its own."""
+    """Two value networks with independent initialisations."""
     one, other = jax.random.split(key)
     return (
         make_value(inputs, hidden, outputs, key=one),
@@ -150,12 +151,12 @@ def make_twins(inputs: int, hidden: Sequence[int], outputs: int = 1, *, key: PRN
 
 
 def inputs_of(spec: Spec) -> int:
-    """The size of a state and a goal together."""
+    """The size of a state concatenated with a goal."""
     return spec.observation_shape[0] + spec.goal_dim
 
 
 def evaluate(net: MLP, x: Float[Array, "batch inputs"]) -> Float[Array, " batch"]:
-    """A network with one output, on a batch."""
+    """Apply a network with a single output to a batch."""
     return jax.vmap(net)(x)[:, 0]
 
 
@@ -166,7 +167,7 @@ def evaluate_twins(twins: Twins, x: Float[Array, "batch inputs"]) -> Float[Array
 def cloning_log_prob(
     policy: ClippedPolicy, x: Float[Array, "batch inputs"], batch: Batch
 ) -> tuple[Float[Array, " batch"], Float[Array, "batch action"]]:
-    """How likely the actor makes the recorded actions, and its own modes, clipped."""
+    """Log-probability of the recorded actions, and the actor's clipped modes."""
     mean = jax.vmap(policy.net)(x)
     return unit_log_prob(mean, policy.in_units(batch.action)), jnp.clip(mean, -1.0, 1.0)
 
@@ -180,7 +181,7 @@ def ivl_loss(
     discount: float,
     expectile: float,
 ) -> Float[Array, ""]:
-    """Expectile regression of twin values on their own targets; the advantage is of both."""
+    """Expectile regression of twin values on bootstrapped targets with a shared advantage."""
     reward, mask = reach_reward(reached)
     wanted = reward + discount * mask * next_target_values
     advantage = jnp.min(wanted, axis=0) - jnp.mean(target_values, axis=0)
@@ -191,5 +192,5 @@ def ivl_loss(
 def awr_loss(
     advantage: Float[Array, " batch"], log_prob: Float[Array, " batch"], alpha: float
 ) -> Float[Array, ""]:
-    """Advantage-weighted regression: cloning, where an advantage makes an action count more."""
+    """Advantage-weighted regression: cloning with weights exp(alpha * advantage), capped."""
     return -jnp.mean(advantage_weight(advantage, MAX_WEIGHT, alpha) * log_prob)

@@ -1,32 +1,32 @@
-"""Merlin-plus: Merlin that needs no tuning per task.
+"""Merlin-plus: Merlin with a mixture policy and a judge, without tuning per task.
 
-An own extension of Jain and Ravanbakhsh, "Learning to Reach Goals via Diffusion" (ICML 2024).
+Our extension of Jain and Ravanbakhsh, "Learning to Reach Goals via Diffusion" (ICML 2024).
 
-A step of reverse diffusion is drawn from a distribution, and data that mixes a competent
-controller with noise has one with several modes. So the policy is a mixture of Gaussians, trained
-by maximum likelihood on the same relabelled data as Merlin:
+If the data mixes a competent controller with noise, the distribution of a reverse diffusion step
+has several modes. The policy is therefore a mixture of Gaussians, trained by maximum likelihood on
+the same relabelled data as Merlin:
 
-    max  E  log sum_k w_k N(a | mean_k(s, g, h), std_k(s, g, h)),
+    max  E  log sum_k w_k N(a | mean_k(s, g, h), std_k(s, g, h)).
 
-and it acts on the mean of the component with the highest weight per volume, the mode of the
-mixture where components do not overlap: noise gets components of its own, which are wide. How
-narrow a component counts as is bounded, because clipped actions pile up at the bounds (`NARROW`).
+It acts on the mean of the component with the highest weight per volume. This is the mode of the
+mixture if the components do not overlap, and it avoids the wide components that model noise. Since
+clipped actions pile up at the bounds, the width of a component is bounded below (`NARROW`).
 
-That action is the first proposal. Two others hurry: the action for a horizon of one step, and the
-same twice as far, since far from the goal a step should be longer than any recorded one.
-The rest are drawn from the mixture, whose components come the more often, the higher their weight
-per volume. Each is judged (see `judge`): a forward model says where it leads, a guide where the
-policy's own steps would lead from there, and a temporal distance how far from the goal both places
-are. Bayes' rule weighs the judge's word against the mixture: the judge has measured how far it
-errs, and an action is the more likely a step of the way back, the denser the mixture is there. So
-the action is taken that has the least
+That action is the first proposal. The next two are more aggressive: the action for a horizon of one
+step, and one twice as long, since far from the goal the best step may be longer than any recorded
+one. The remaining proposals are sampled from the mixture, with components drawn by their weight per
+volume. A judge evaluates each proposal (see `judge`): a forward model predicts where it leads, a
+guide predicts where the policy continues from there, and a temporal distance measures how far both
+states are from the goal. By Bayes' rule, the judge's estimate is combined with the mixture, which
+acts as the prior, according to the judge's measured error. The policy takes the action that
+minimises
 
     steps(a) - caution * error^2 * log p(a).
 
-Where the judge cannot be trusted, as with contacts that its model does not foresee, the policy acts
-as if it had none.
+Where the judge is unreliable, for example at contacts that its model does not predict, the prior
+dominates and the policy acts as if there were no judge.
 
-With one component and no candidates it is Merlin.
+With one component and no candidates, Merlin-plus is Merlin.
 """
 
 import dataclasses
@@ -79,7 +79,7 @@ from merlin.types import Batch, Metrics, Spec
 
 
 class MixturePolicy(GoalPolicy):
-    """A mixture of Gaussians over actions, and what judges the actions that it proposes."""
+    """A mixture of Gaussians over actions, with an optional judge of proposed actions."""
 
     judge: Judge | None
     components: int = eqx.field(static=True)
@@ -104,14 +104,14 @@ class MixturePolicy(GoalPolicy):
         goal: Float[Array, " goal"],
         horizon: ArrayLike | None = None,
     ) -> Mixture:
-        """The mixture for a horizon."""
+        """The mixture over actions for a given horizon."""
         return self.mixture(self.inputs(observation, goal, self.embed(horizon)))
 
     def mixture(self, x: Float[Array, " inputs"]) -> Mixture:
-        """The same, for what the network is given."""
+        """The same as `distribution`, from the network's input."""
         outputs = self.net(x)
         size = self.components * self.dim
-        # A single component needs no weight: its network is Merlin's.
+        # A single component needs no weight, so the network is the same as Merlin's.
         weights = outputs[2 * size :] if self.components > 1 else jnp.zeros(1)
         means, stds = outputs[: 2 * size].reshape(2, self.components, -1)
         return weights, jax.vmap(self.within_bounds)(means), jax.nn.softplus(stds) + MIN_STD
@@ -123,7 +123,7 @@ class MixturePolicy(GoalPolicy):
         horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]:
-        # Noise when acting has the key that it has in Merlin; then luck needs another.
+        # Action noise uses the same key as in Merlin, so sampling proposals needs another.
         luck = jax.random.fold_in(key, 1) if key is not None and self.temperature else key
         observation, goal = jnp.asarray(observation), jnp.asarray(goal)
         action, std = self.choose(observation, goal, horizon, self.chances(luck))
@@ -151,7 +151,7 @@ class MixturePolicy(GoalPolicy):
 
     @property
     def dim(self) -> int:
-        """Of actions."""
+        """Number of action dimensions."""
         return len(self.action_centre)
 
     def choose(
@@ -161,9 +161,9 @@ class MixturePolicy(GoalPolicy):
         horizon: ArrayLike | None,
         chances: Chances,
     ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
-        """The action to take and the deviation of the component that it is from.
+        """The chosen action and the standard deviation of its component.
 
-        With a horizon nothing is judged: the action is the one for that horizon.
+        If a horizon is given, the judge is not used and the action is the one for that horizon.
         """
         if self.judge is None or horizon is not None:
             return densest(self.distribution(observation, goal, horizon), self.action_scale)
@@ -178,11 +178,11 @@ class MixturePolicy(GoalPolicy):
         goal: Float[Array, " goal"],
         chances: Chances,
     ) -> tuple[Mixture, Float[Array, "proposals action"], Float[Array, "proposals action"]]:
-        """The mixture, actions worth judging, and the deviations of their components.
+        """The mixture, the proposed actions, and the standard deviations of their components.
 
-        The first is the densest, the next hurry, the others are drawn.
+        The densest component comes first, then the aggressive proposals, then the sampled ones.
         """
-        # Both horizons in one pass: it is reading the weights that takes time.
+        # One pass for both horizons: reading the weights dominates the time.
         horizons = jnp.stack([self.embed(None), self.embed(SOON)])
         x = jax.vmap(self.inputs, (None, None, 0))(observation, goal, horizons)
         mixtures = jax.vmap(self.mixture)(x)
@@ -203,7 +203,7 @@ class MixturePolicy(GoalPolicy):
         mixture: Mixture,
         action: Float[Array, " action"],
     ) -> Float[Array, ""]:
-        """Steps to the goal if this action is taken first, weighed against how likely it is."""
+        """Estimated steps to the goal via this action, minus its weighted log-density."""
         assert self.judge is not None
         state, goal = self.observation_normaliser(observation), self.goal_normaliser(goal)
         steps = self.steps_along(self.judge, state, goal, action)
@@ -217,11 +217,11 @@ class MixturePolicy(GoalPolicy):
         goal: Float[Array, " goal"],
         action: Float[Array, " action"],
     ) -> Float[Array, ""]:
-        """Steps to the goal by way of an action and then the policy's own, as the judge sees it.
+        """Estimated steps to the goal after an action, following the policy from there.
 
-        A mean of the distances left after the first step and at the end of the walk: the first
-        alone sees no way around a corner, the end alone not which of two walks is there sooner.
-        State and goal are standardised.
+        A weighted mean of the distances after the first step and at the end of the rollout. The
+        first alone misses ways around corners; the second alone cannot tell which of two rollouts
+        arrives earlier. State and goal are standardised.
         """
         first = judge.next_state(state, self.in_units(action))
         if self.depth == 1:
@@ -234,7 +234,7 @@ class MixturePolicy(GoalPolicy):
     def walks(
         self, judge: Judge, state: Float[Array, "rows state"], goal: Float[Array, "rows goal"]
     ) -> Walks:
-        """Where the policy's own steps lead, by the judge's model: what its guide is to tell."""
+        """Roll out the policy in the judge's model, as training data for the guide."""
         embedding = self.embed(None)
 
         def onward(state: Array, goal: Array) -> Array:
@@ -249,7 +249,7 @@ class MixturePolicy(GoalPolicy):
 
 
 class PlusState(eqx.Module):
-    """The policy and the optimisers of its network and of its judge."""
+    """The policy and the optimiser states of its network and its judge."""
 
     policy: MixturePolicy
     optimiser: optax.OptState
@@ -259,20 +259,20 @@ class PlusState(eqx.Module):
 @final
 @dataclass(frozen=True)
 class MerlinPlus(Learner):
-    """Merlin with a mixture of Gaussians and a choice among proposed actions."""
+    """Merlin with a mixture of Gaussians and a judge that chooses among proposed actions."""
 
-    components: int = 5  # Gaussians of the mixture
-    hindsight_ratio: float = 1.0  # share of goals taken from the episode's own future
-    horizon: int = 5  # that the mixture is asked for
-    max_horizon: int | None = 100  # goals are at most so many steps ahead; None: the whole episode
-    candidates: int = 7  # proposals beside the first; 0: nothing is judged
-    depth: int = 4  # steps that the judge looks ahead
-    caution: float = 0.5  # weight of the mixture's density against the judge's word
+    components: int = 5  # Gaussians in the mixture
+    hindsight_ratio: float = 1.0  # fraction of goals relabelled with the episode's future
+    horizon: int = 5  # on which the mixture is conditioned when acting
+    max_horizon: int | None = 100  # longest horizon of a goal; None: the whole episode
+    candidates: int = 7  # proposals besides the first; 0 disables the judge
+    depth: int = 4  # steps the judge looks ahead
+    caution: float = 0.5  # weight of the mixture's density against the judge's estimate
     discount: float = 0.9  # of the temporal distance
     model_hidden: tuple[int, ...] = (128, 128)
     distance_hidden: tuple[int, ...] = (128, 128)
     guide_hidden: tuple[int, ...] = (128, 128)
-    temperature: float = 0.0  # noise when acting, in deviations
+    temperature: float = 0.0  # scale of the action noise, in standard deviations
     hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 5e-4
     max_gradient_norm: float = 1.0
@@ -290,12 +290,12 @@ class MerlinPlus(Learner):
 
     @property
     def sees_images(self) -> bool:
-        """A judge walks among vectors; of images it is given latents."""
+        """The judge needs state vectors; with images it uses latents."""
         return self.candidates == 0
 
     @property
     def sampling(self) -> Sampling:
-        """A judge learns from future goals alone: the policy's own, if all of them are such."""
+        """The judge needs future goals; it shares the policy's if those are all future goals."""
         wanted = hindsight(self.hindsight_ratio, "pairs", limit=self.max_horizon)
         if self._judges_apart:
             later = Goals(future=1.0, offsets=Uniform(self.max_horizon))
@@ -378,7 +378,7 @@ class MerlinPlus(Learner):
 
     @staticmethod
     def loss(net: Net, policy: MixturePolicy, batch: Batch) -> Float[Array, ""]:
-        """Negative log-likelihood of the batch's actions; only `net` is differentiated."""
+        """Negative log-likelihood of the batch's actions; differentiates `net` only."""
         policy = with_net(policy, net)
         x = policy.batch_inputs(batch.observation, batch.goals["policy"])
         mixtures = jax.vmap(policy.mixture)(x)

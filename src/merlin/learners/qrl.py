@@ -1,19 +1,19 @@
-"""QRL: push states apart, but no transition longer than one step.
+"""QRL: learn a quasimetric that maximises distances subject to one step per transition.
 
 Wang et al., "Optimal Goal-Reaching Reinforcement Learning via Quasimetric Learning" (ICML 2023), as
 in OGBench (Park et al., ICLR 2025).
 
-The number of steps from one state to another is a quasimetric: it obeys the triangle inequality and
-need not be symmetric. So is d here, whatever its weights: an interval quasimetric embedding (IQE,
-Wang and Isola, 2022) of representations of states. It is made as large as it can be between random
-states, while no transition of the data may be longer than 1:
+The number of steps from one state to another is a quasimetric: it satisfies the triangle inequality
+but need not be symmetric. The distance d is a quasimetric by construction, an interval quasimetric
+embedding (IQE, Wang and Isola, 2022) of state representations. Training maximises d between random
+states, subject to a distance of at most 1 across each recorded transition:
 
     value     min  E 100 softplus(5 - d(s, g) / 100)  +  lambda E relu(d(s, s') - 1)^2
     lambda    min  lambda (0.05 - E relu(d(s, s') - 1)^2)
     dynamics  min  E (d(z', zhat) + d(zhat, z')) / 2,    zhat = z + dynamics(z, a)
     actor     min  E d(zhat(mode), z_g) / E|d|  -  alpha E log N(a | mean, 1)     (DDPG+BC)
 
-z are the representations of states, of s' in z' and of the state that achieved the goal in z_g.
+z, z' and z_g are the representations of s, of s' and of the state that achieved the goal.
 """
 
 from collections.abc import Mapping
@@ -48,21 +48,21 @@ from merlin.types import Batch, Metrics, Spec
 INTERVALS = 8
 """Intervals per component of the quasimetric."""
 FAR, SLOPE = 5.0, 100.0
-"""Distances beyond FAR * SLOPE steps are hardly pushed any farther."""
+"""Distances beyond FAR * SLOPE steps receive almost no gradient."""
 
 
 class Quasimetric(eqx.Module):
-    """Representations of states, how actions move them, and the distance between them."""
+    """State representations, latent dynamics and the distance between representations."""
 
     rep: MLP
     dynamics: MLP
-    mix: Float[Array, ""]  # its sigmoid is the share of the mean of components; the rest is the max
-    log_lambda: Float[Array, ""]  # of the constraint's multiplier
+    mix: Float[Array, ""]  # logit of the weight of the mean; the rest weights the max
+    log_lambda: Float[Array, ""]  # log of the Lagrange multiplier
 
     def distance(
         self, x: Float[Array, "batch latent"], y: Float[Array, "batch latent"]
     ) -> Float[Array, " batch"]:
-        """Steps from x to y."""
+        """Number of steps from x to y."""
         shape = (*x.shape[:-1], -1, INTERVALS)
         parts = union_length(x.reshape(shape), y.reshape(shape))
         share = jax.nn.sigmoid(self.mix)
@@ -71,7 +71,7 @@ class Quasimetric(eqx.Module):
     def onward(
         self, z: Float[Array, "batch latent"], unit: Float[Array, "batch action"]
     ) -> Float[Array, "batch latent"]:
-        """Where actions lead."""
+        """Predict the representations after the actions."""
         return z + jax.vmap(self.dynamics)(jnp.concatenate([z, unit], axis=1))
 
 
@@ -80,10 +80,10 @@ class Quasimetric(eqx.Module):
 class QRL(OGBenchLearner[Quasimetric]):
     """Quasimetric reinforcement learning."""
 
-    alpha: float = tuned(0.003)  # weight of cloning against the distance
-    slack: float = 0.05  # of the constraint, as a mean square of steps
-    rep_dim: int = 512  # size of the representations, a multiple of 8
-    actor_random: float = tuned(0.0)  # share of the actor's goals that are random states
+    alpha: float = tuned(0.003)  # weight of the cloning term
+    slack: float = 0.05  # of the constraint, in mean squared steps
+    rep_dim: int = 512  # representation size, a multiple of 8
+    actor_random: float = tuned(0.0)  # fraction of the actor's goals that are random states
     hidden: tuple[int, ...] = (512, 512, 512)
     learning_rate: float = 3e-4
     batch_size: int = 1024
@@ -100,9 +100,7 @@ class QRL(OGBenchLearner[Quasimetric]):
         check_not_negative(self, "alpha")
         check_positive(self, "slack")
         if self.rep_dim < 1 or self.rep_dim % INTERVALS:
-            raise MerlinError(
-                f"rep_dim: {self.rep_dim} is not a multiple of {INTERVALS} from 8 up."
-            )
+            raise MerlinError(f"rep_dim: {self.rep_dim} is not a positive multiple of {INTERVALS}.")
         super().__post_init__()
 
     @property
@@ -160,10 +158,10 @@ def lagrangian(
     log_lambda: Float[Array, ""],
     slack: float,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """What to minimise under the constraint excess <= slack, and the constraint's multiplier.
+    """The Lagrangian of the constraint excess <= slack, and the multiplier.
 
-    Networks see the multiplier as a constant, and the multiplier the excess: descending the sum is
-    descending for the networks and ascending for the multiplier.
+    Stop-gradients make the multiplier constant for the networks and the excess constant for the
+    multiplier. Minimising the sum is then descent for the networks and ascent for the multiplier.
     """
     multiplier, stop = jnp.exp(log_lambda), jax.lax.stop_gradient
     return push_loss + stop(multiplier) * excess + multiplier * (slack - stop(excess)), multiplier
@@ -172,11 +170,11 @@ def lagrangian(
 def union_length(
     x: Float[Array, "*batch intervals"], y: Float[Array, "*batch intervals"]
 ) -> Float[Array, "*batch"]:
-    """The length that the intervals from x_i to max(x_i, y_i) cover together.
+    """The length of the union of the intervals from x_i to max(x_i, y_i).
 
-    It is the sum of all right ends of connected pieces less the sum of all left ends. Which ends
-    those are is found by comparing all pairs: eight intervals have so few that XLA's sort would
-    take several times as long. Of ends that coincide the first counts.
+    This is the sum of the right ends of the connected pieces minus the sum of their left ends. The
+    ends are found by comparing all pairs, which is several times faster than XLA's sort for eight
+    intervals. Among coinciding ends, the first one counts.
     """
     y = jnp.maximum(x, y)
     begin, end = x[..., :, None], y[..., :, None]

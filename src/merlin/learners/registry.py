@@ -1,7 +1,7 @@
 """Methods by name: a learner, alone or with an augmentation of its data.
 
-A plain method is an entry of LEARNERS. `merlin-np` and its kin are a learner and an augmentation
-that the paper gave a name; any other pair is called `LEARNER+AUGMENTATION`.
+A plain method is an entry of LEARNERS. Some pairs of a learner and an augmentation, such as
+`merlin-np`, have names from the paper; any other pair is called `LEARNER+AUGMENTATION`.
 """
 
 import dataclasses
@@ -22,30 +22,30 @@ PAIRS: dict[str, tuple[str, str]] = {
     "merlin-ts": ("merlin", "forward-stitch"),
     "gcsl-ts": ("gcsl", "forward-stitch"),
 }
-"""Names of the paper for a learner with an augmentation."""
+"""The paper's names for pairs of a learner and an augmentation."""
 OGBENCH = "ogbench:"
-"""What the names of OGBench's tasks begin with."""
+"""Prefix of the names of OGBench tasks."""
 
 
 class Method(NamedTuple):
-    """How to learn, and what to add to the data before."""
+    """A learner and an optional augmentation of its data."""
 
     learner: Learner
     augmentation: Augmentation | None = None
 
 
 def method_names() -> list[str]:
-    """All names that stand for a method by themselves."""
+    """All method names, without pairs of the form `LEARNER+AUGMENTATION`."""
     return [*LEARNERS, *(name for name, (learner, _) in PAIRS.items() if learner in LEARNERS)]
 
 
 def preset_names(name: str) -> set[str]:
-    """The presets that a method's learner or its augmentation has."""
+    """The presets of a method's learner and augmentation."""
     return {preset for kind in _kinds(name) for preset in kind.presets}
 
 
 def field_names(name: str) -> set[str]:
-    """The fields that a method's learner or its augmentation has."""
+    """The fields of a method's learner and augmentation."""
     return {field for kind in _kinds(name) for field in _fields(kind)}
 
 
@@ -55,7 +55,7 @@ def _kinds(name: str) -> list[Any]:
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """The learner and the augmentation that a method's name stands for."""
+    """Split a method's name into its learner and its augmentation."""
     learner, plus, augmentation = name.partition("+")
     if name in PAIRS:
         learner, augmentation = PAIRS[name]
@@ -73,10 +73,10 @@ def configure(
     preset: str | None = None,
     augment: str | None = None,
 ) -> Method:
-    """Build a method from text settings, over a preset, over tuned values, over defaults.
+    """Build a method. Text settings override the preset, then tuned values, then defaults.
 
-    A setting goes to the learner or to the augmentation, whichever has the field; a preset to
-    those that have it.
+    Each setting goes to the learner or the augmentation, whichever has the field. A preset applies
+    to those that define it.
     """
     learner_name, augmentation_name = split_name(name)
     if augment is not None:
@@ -98,7 +98,7 @@ def configure(
             hint = instead(key, sorted(own | added))
             raise MerlinError(f"set: {name} has no field {key!r}; {hint}")
     has = {kind: preset in kind.presets for kind in (learner, augmentation)}
-    # Where neither has it, the augmentation says so.
+    # If neither defines the preset, building the augmentation raises the error.
     wanted = {learner: has[learner], augmentation: has[augmentation] or not has[learner]}
     one, other = (
         build(
@@ -114,7 +114,7 @@ def configure(
 
 
 def dataset_values(name: str, task: str) -> dict[str, Any]:
-    """What was published for a method on a dataset of OGBench, beside its defaults."""
+    """A method's published hyperparameters for an OGBench dataset, besides the defaults."""
     if not task.startswith(OGBENCH):
         return {}
     by_dataset = LEARNERS[split_name(name)[0]].by_dataset
@@ -125,7 +125,7 @@ def dataset_values(name: str, task: str) -> dict[str, Any]:
 
 
 def make(name: str, **fields: Any) -> Learner:
-    """The learner called `name` with these hyperparameters, e.g. `make("wgcsl", horizon=5)`."""
+    """Build a learner by name, e.g. `make("wgcsl", discount=0.9)`."""
     learner, augmentation = split_name(name)
     if augmentation is not None:
         raise MerlinError(
@@ -142,22 +142,22 @@ def make(name: str, **fields: Any) -> Learner:
 
 
 def needs_latents(learner: Learner, augment: Augmentation | None) -> bool:
-    """Whether one of them cannot be given images as they are."""
+    """Whether the learner or the augmentation does not accept images."""
     return not (learner.sees_images and (augment is None or augment.sees_images))
 
 
 def image_values(method: Method, data: Dataset, *, encoded: bool = False) -> Mapping[str, Any]:
-    """What is changed for images, if the learner sees them itself rather than latents."""
+    """Hyperparameters that change for image observations, if the learner sees images itself."""
     latents = encoded or needs_latents(method.learner, method.augmentation)
     return IMAGE_VALUES if data.has_images and not latents else {}
 
 
 def method_name(learner: Learner, augmentation: Augmentation | None = None) -> str:
-    """The name that `configure` would have built these by."""
+    """The registered name of a learner with an optional augmentation."""
     found = next((name for name, kind in LEARNERS.items() if type(learner) is kind), None)
     if found is None:
         what = type(learner).__name__
-        raise MerlinError(f"{what}: is no registered method; add it to LEARNERS.")
+        raise MerlinError(f"{what}: is not a registered method; add it to LEARNERS.")
     if augmentation is None:
         return found
     added = augmentation_name(augmentation)
@@ -166,12 +166,12 @@ def method_name(learner: Learner, augmentation: Augmentation | None = None) -> s
 
 
 def augmentation_name(augmentation: Augmentation) -> str:
-    """The name under which an augmentation's class and direction are registered."""
+    """The registered name of an augmentation."""
     for name, (kind, fixed) in AUGMENTATIONS.items():
         if type(augmentation) is kind and vars(augmentation) | fixed == vars(augmentation):
             return name
     what = type(augmentation).__name__
-    raise MerlinError(f"{what}: is no registered augmentation; add it to AUGMENTATIONS.")
+    raise MerlinError(f"{what}: is not a registered augmentation; add it to AUGMENTATIONS.")
 
 
 def _fields(kind: type) -> set[str]:

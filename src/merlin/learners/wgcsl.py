@@ -1,25 +1,26 @@
-"""WGCSL: goal-conditioned cloning, weighted by what a critic thinks of the actions.
+"""WGCSL: goal-conditioned cloning, weighted by a critic's advantages.
 
 Yang et al., "Rethinking Goal-Conditioned Supervised Learning and Its Connection to Offline RL"
 (ICLR 2022).
 
-GCSL clones every action that led to a goal, also by a detour. Here a critic learns how many steps
-are left, and three weights say how much each action is worth cloning:
+GCSL clones every action that led to a goal, including detours. WGCSL trains a critic on the number
+of steps to the goal and weights each action by the product of three terms:
 
-    discount          discount ^ (h - 1): a goal that was soon reached was reached by skill;
-    advantage         min(exp(A), 10): the action was better than the policy's own;
-    best advantage    1 for the best advantages of late, 0.05 for the others. What counts as best
-                      is a percentile that rises from 0 (all) to 80 while the critic matures.
+    discount          discount ^ (h - 1) favours actions shortly before the goal;
+    advantage         min(exp(A), 10) favours actions better than the policy's own;
+    best advantage    1 for the best recent advantages, 0.05 for the others. The threshold is a
+                      percentile that rises from 0 to 80 as the critic improves.
 
     min  E  weight * |policy(s, g) - a|^2,    A = r + discount * Q'(s', policy'(s', g), g)
                                                   - Q(s, policy(s, g), g)
 
-with ' for slow copies. Only goals from the episode's own future are cloned; others, if the
-hindsight ratio leaves any, teach the critic alone.
+' marks target networks. Only rows with goals from the future of their episode are cloned. Other
+rows, which occur if the hindsight ratio is below 1, train the critic only.
 
-The two public releases differ, and both are presets: `gofar-release` (Ma et al., what the Merlin
-paper compares with) has no best-advantage weight; `awgcsl` (the authors' own) takes the advantage
-from the networks themselves, not their slow copies, and shows the critic one original goal in five.
+The two public releases differ, and each has a preset. `gofar-release` (Ma et al., the baseline of
+the Merlin paper) has no best-advantage weight. `awgcsl` (by the authors) computes the advantage
+with the online networks instead of the target networks, and trains the critic on 20 % original
+goals.
 """
 
 from dataclasses import dataclass
@@ -45,16 +46,16 @@ from merlin.policies.goal import DeterministicPolicy, squared_error, transitions
 from merlin.types import Batch, Metrics, Spec
 
 QUEUE = 50_000
-"""How many of the latest advantages are ranked, rounded down to whole batches."""
+"""Number of recent advantages to rank, rounded down to whole minibatches."""
 HALVINGS = 20
-"""The percentile is found to a millionth of the range of advantages."""
+"""Bisection steps: they locate the percentile to a millionth of the range of advantages."""
 
 
 class WGCSLState(eqx.Module):
-    """Actor and critic, the latest advantages (a row per update), and the number of updates."""
+    """Actor and critic, recent advantages (one row per update), and the number of updates."""
 
     actor_critic: ActorCritic
-    advantages: Float[Array, "rows batch"]  # infinite where there is none
+    advantages: Float[Array, "rows batch"]  # infinite where unset
     updates: Int[Array, ""]
 
 
@@ -68,15 +69,15 @@ class WGCSL(CriticLearner):
         "awgcsl": {"hindsight_ratio": 0.8, "slow_advantage": False, "target_keep": 0.9947},
     }
 
-    hindsight_ratio: float = 1.0  # share of goals taken from the future; only they are cloned
-    tolerance: float | None = None  # how near is reached; None: as the task says
+    hindsight_ratio: float = 1.0  # fraction of relabelled goals; only these are cloned
+    tolerance: float | None = None  # distance that counts as reached; None: the task's
     discount: float = 0.98
-    discount_weight: bool = True  # its authors advise false for random data of hard tasks
-    max_weight: float = 10.0  # of the advantage's exponential
-    best_percentile: float = 80.0  # where it ends; 0: no best-advantage weight
-    percentile_step: float = 0.01  # by which it rises per update; 0.15 for easy tasks in awgcsl
-    slow_advantage: bool = True  # the next state is judged by the slow copies
-    target_keep: float = TARGET_KEEP  # share of the slow copies that an update keeps
+    discount_weight: bool = True  # the authors advise false for random data of hard tasks
+    max_weight: float = 10.0  # cap on the exponential of the advantage
+    best_percentile: float = 80.0  # final percentile; 0: no best-advantage weight
+    percentile_step: float = 0.01  # increase per update; awgcsl uses 0.15 for easy tasks
+    slow_advantage: bool = True  # evaluate the next state with the target networks
+    target_keep: float = TARGET_KEEP  # fraction of the target networks kept per update
     hidden: tuple[int, ...] = tuned((256, 256, 256))
     learning_rate: float = 5e-4
     batch_size: int = 512
@@ -88,8 +89,8 @@ class WGCSL(CriticLearner):
         check_positive(self, "max_weight")
         if not (0 <= self.best_percentile < 100 and self.percentile_step >= 0):
             raise MerlinError(
-                "best_percentile, percentile_step: a percentile is from 0 to below 100, "
-                "and it does not fall."
+                "best_percentile, percentile_step: the percentile must be in [0, 100), "
+                "and its step must not be negative."
             )
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> WGCSLState:
@@ -144,7 +145,7 @@ class WGCSL(CriticLearner):
     def weigh(
         self, state: WGCSLState, batch: Batch, advantage: Float[Array, " batch"]
     ) -> tuple[Float[Array, " batch"], Float[Array, "rows batch"], Float[Array, ""]]:
-        """The weight of each row, the queue with its advantages in it, and what is best in it."""
+        """The weights of the rows, the updated queue of advantages, and the threshold in it."""
         cloned = batch.only.relabelled.astype(jnp.float32)
         weight = cloned / jnp.maximum(jnp.mean(cloned), 1e-6)
         weight *= advantage_weight(advantage, self.max_weight)
@@ -166,9 +167,10 @@ class WGCSL(CriticLearner):
 
 
 def soon_weight(horizon: Float[Array, " batch"], discount: float) -> Float[Array, " batch"]:
-    """1 for the action that reached its goal, less for each step before it.
+    """1 for the action that reached its goal, discounted for each step before it.
 
-    The paper's exponent is one larger, which is a constant factor; both releases have this one.
+    The exponent in the paper is larger by one, which is a constant factor; both releases use this
+    one.
     """
     return discount ** (horizon - 1.0)
 
@@ -176,17 +178,17 @@ def soon_weight(horizon: Float[Array, " batch"], discount: float) -> Float[Array
 def best_weight(
     advantage: Float[Array, " batch"], threshold: Float[Array, ""]
 ) -> Float[Array, " batch"]:
-    """Nearly nothing for what is not among the best."""
+    """1 at or above the threshold, 0.05 below it."""
     return jnp.where(advantage >= threshold, 1.0, 0.05)
 
 
 def lowest_of_best(
     queue: Float[Array, "rows batch"], percentile: Float[Array, ""], limit: float
 ) -> Float[Array, ""]:
-    """The value that `percentile` percent of the finite entries of a queue are below.
+    """The given percentile of the finite entries of the queue.
 
-    Found by halving the range -limit to limit and counting, since to sort 50,000 numbers in every
-    update would take longer than to learn from them.
+    Found by bisecting the range [-limit, limit] and counting. Sorting 50,000 numbers in every
+    update would take longer than the update itself.
     """
     allowed = percentile / 100 * jnp.sum(jnp.isfinite(queue), dtype=jnp.float32)
 

@@ -1,1 +1,1 @@
-"""Networks and the functions on them: layers, CNN, U-Net, transformer, diffusion."""
+"""Networks and functions on them: layers, CNN, U-Net, transformer, diffusion."""

@@ -1,4 +1,4 @@
-"""Pytrees of arrays to safetensors files and back: nothing in them can execute."""
+"""Store pytrees of arrays in safetensors files, which cannot contain code."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,23 +15,23 @@ Tree = TypeVar("Tree")
 
 
 def save_tree(path: Path, tree: Any, about: dict[str, Any], *, keep: Path | None = None) -> None:
-    """Write arrays and metadata as one file, atomically; the file that was there becomes `keep`."""
+    """Write arrays and metadata to one file atomically; a previous file is renamed to `keep`."""
     arrays = {name: np.asarray(leaf, order="C") for name, leaf in _flatten(tree)}
     tensors.write(path, arrays, about, keep=keep)
 
 
 ADDED = {"normaliser.limit": 5.0}
-"""Arrays that files of earlier versions lack, by how their names end, and what they held then."""
+"""Arrays missing from files of earlier versions, keyed by name suffix, with their former value."""
 
 
 def load_tree(path: Path, like: Tree) -> tuple[Tree, dict[str, Any]]:
-    """Read arrays into a tree of the same structure as `like` (arrays or shapes)."""
+    """Read arrays into a tree with the structure of `like` (arrays or shapes)."""
     arrays, about = tensors.read(path)
     return fit_tree(arrays, like, path), about
 
 
 def fit_tree(arrays: Mapping[str, np.ndarray], like: Tree, path: Path) -> Tree:
-    """Arrays that were read from `path` as a tree of the same structure as `like`."""
+    """Arrange arrays read from `path` into a tree with the structure of `like`."""
     expected = {name: (leaf.shape, leaf.dtype) for name, leaf in _flatten(like)}
     arrays = dict(arrays)
     for name in expected.keys() - arrays.keys():
@@ -39,13 +39,13 @@ def fit_tree(arrays: Mapping[str, np.ndarray], like: Tree, path: Path) -> Tree:
             if name.endswith(end):
                 arrays[name] = np.full(*expected[name][:1], value, expected[name][1])
     if odd := sorted(arrays.keys() ^ expected.keys()):
-        raise MerlinError(f"{path}: {odd[0]} does not fit the run's settings; train anew.")
+        raise MerlinError(f"{path}: {odd[0]} does not match the run's settings; train again.")
     for name, (shape, dtype) in expected.items():
         found = arrays[name]
         if found.shape != shape or found.dtype != dtype:
             raise MerlinError(
                 f"{path}: {name} is {found.dtype}{list(found.shape)}, "
-                f"not {dtype}{list(shape)}; it belongs to another run, train anew."
+                f"not {dtype}{list(shape)}; it belongs to another run, train again."
             )
     leaves = [jnp.asarray(arrays[name]) for name in expected]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)

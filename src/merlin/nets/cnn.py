@@ -1,9 +1,8 @@
-"""Networks that see: the paper's CNN, and one function that says what a learner's network is.
+"""Image networks: the paper's CNN, and `make_net`, which builds a learner's network.
 
-Whatever a learner trains, policy or critic, takes one flat vector: state, goal and what else there
-is (a horizon, an action). A state that is an image stands there pixel by pixel, so learners need
-not know of it; `ImageNet` takes the images out again, and each network has a CNN of its own. For
-vectors `make_net` gives a plain MLP.
+Every network of a learner takes one flat vector: the state, the goal, and possibly a horizon or an
+action. Images are flattened into this vector, so learners need no special case. `ImageNet` unpacks
+the images again and feeds them to a CNN, one per network. For vectors, `make_net` returns an MLP.
 """
 
 import math
@@ -20,14 +19,14 @@ from merlin.nets.layers import MLP, Normaliser
 from merlin.types import Moments, Spec
 
 FILTERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Channels, width of the filter and stride of each convolution."""
+"""Channels, kernel size and stride of each convolution."""
 PADDING = 1
 SMALLEST = 16
-"""Images must be as large in both directions for the CNN to have something left at its end."""
+"""Minimum image height and width, so that the CNN's output is not empty."""
 
 
 class Conv(eqx.Module):
-    """A convolution of one image, started as PyTorch starts it: within 1/sqrt(inputs)."""
+    """A convolution of one image, initialised like PyTorch's, uniformly within 1/sqrt(inputs)."""
 
     weight: Float[Array, "width width inputs outputs"]
     bias: Float[Array, " outputs"]
@@ -55,7 +54,7 @@ class Conv(eqx.Module):
 
 
 class Cnn(eqx.Module):
-    """Three convolutions, each with a ReLU (Mnih et al., 2015): an image to a flat vector."""
+    """Three convolutions with ReLUs (Mnih et al., 2015), from an image to a flat vector."""
 
     layers: tuple[Conv, ...]
 
@@ -73,7 +72,7 @@ class Cnn(eqx.Module):
 
 
 def cnn_outputs(shape: Sequence[int]) -> int:
-    """How many numbers the CNN makes of an image."""
+    """Size of the CNN's output for an image."""
     size = np.array(shape[:2])
     for _, width, stride in FILTERS:
         size = (size + 2 * PADDING - width) // stride + 1
@@ -81,17 +80,17 @@ def cnn_outputs(shape: Sequence[int]) -> int:
 
 
 def pixel_normaliser(moments: Moments) -> Normaliser:
-    """Centres images and scales all their pixels alike.
+    """Centre images and scale all pixels by the same factor.
 
-    What never changes is most of an image; left in, it drowns the little that moves, and a policy
-    takes many times as long to learn.
+    Most of an image is constant background. Without centring it dominates the part that moves, and
+    a policy takes many times as long to train.
     """
     one = Moments(moments.mean, np.mean(moments.std))
     return Normaliser(one, floor=1.0, epsilon=0.0, clip=math.inf)
 
 
 class ImageNet(eqx.Module):
-    """An MLP on one or two images, seen by the same CNN, and the numbers that follow them."""
+    """An MLP on one or two images, encoded by the same CNN, and additional numbers."""
 
     cnn: Cnn
     head: MLP
@@ -130,12 +129,12 @@ Net = MLP | ImageNet
 
 
 def observation_inputs(spec: Spec) -> Normaliser:
-    """What turns an observation into numbers that a network can take."""
+    """The normaliser of observations."""
     return (pixel_normaliser if spec.has_images else Normaliser)(spec.observation_moments)
 
 
 def goal_inputs(spec: Spec) -> Normaliser:
-    """The same for a goal."""
+    """The normaliser of goals."""
     if spec.goal_image:
         return pixel_normaliser(spec.observation_moments)
     return Normaliser(spec.goal_moments)
@@ -144,7 +143,7 @@ def goal_inputs(spec: Spec) -> Normaliser:
 def make_net(
     spec: Spec, hidden: Sequence[int], outputs: int, *, extra: int = 0, key: PRNGKeyArray
 ) -> Net:
-    """A network on a state, a goal and `extra` numbers, for data as `spec` describes it."""
+    """Build a network on a state, a goal and `extra` numbers."""
     goal = 0 if spec.goal_image else spec.goal_dim
     if spec.has_images:
         images = 2 if spec.goal_image else 1

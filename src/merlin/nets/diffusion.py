@@ -1,23 +1,23 @@
 """Diffusion: noise schedules, denoising losses and samplers, as pure functions.
 
-Two notations live here, because the field has two.
+The module supports the two common formulations.
 
-In discrete time (Ho et al., "Denoising Diffusion Probabilistic Models", 2020) a sample x is mixed
+In discrete time (Ho et al., "Denoising Diffusion Probabilistic Models", 2020), a sample x is mixed
 with noise at steps k = 0 .. N - 1,
 
     x_k = signal_k x + noise_k epsilon,    signal^2 + noise^2 = 1,
 
-and a network predicts epsilon. Sampling walks from k = N - 1 down: with fresh noise at every step
-(`ddpm`), or without any after the first (`ddim`; Song et al., "Denoising Diffusion Implicit
-Models", 2021).
+and a network predicts epsilon. Sampling runs from k = N - 1 down, with fresh noise at every step
+(`ddpm`) or with initial noise only (`ddim`; Song et al., "Denoising Diffusion Implicit Models",
+2021).
 
-In continuous noise (Karras et al., "Elucidating the Design Space of Diffusion-Based Generative
-Models", 2022) noise of deviation sigma is added, x + sigma epsilon, and a denoiser D gives back the
-clean sample. D is a network between scalings that keep what goes in and what is learned at unit
-variance for every sigma (`precondition`).
+With continuous noise levels (Karras et al., "Elucidating the Design Space of Diffusion-Based
+Generative Models", 2022), noise of standard deviation sigma is added, x + sigma epsilon, and a
+denoiser D recovers the clean sample. D scales the input and output of a network such that both have
+unit variance for every sigma (`precondition`).
 
-Everything is unbatched: callers vmap. Samplers are given their noise, so that a caller can draw all
-of it at once.
+All functions are unbatched; use `jax.vmap`. Samplers take their noise as an argument, so callers
+can draw all of it at once.
 """
 
 from collections.abc import Callable
@@ -29,18 +29,18 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 Predict = Callable[[Array, Array], Array]
-"""From a noisy sample and its step to the noise in it."""
+"""Maps a noisy sample and its step to the noise in it."""
 Denoise = Callable[[Array, Array], Array]
-"""From a noisy sample and its sigma to the clean sample."""
+"""Maps a noisy sample and its sigma to the clean sample."""
 
 Numbers = Float[np.ndarray, " steps"] | Float[Array, " steps"]
 
 
 class Chain(NamedTuple):
-    """A forward process in N steps, and its posterior towards the clean sample.
+    """A forward process of N steps, with its posterior given the clean sample.
 
-    Given the clean sample x, the step before x_k is Gaussian around
-    `clean_weight` x + `noisy_weight` x_k with the deviation `deviation`.
+    Given the clean sample x, the sample before x_k is Gaussian with mean
+    `clean_weight` x + `noisy_weight` x_k and standard deviation `deviation`.
     """
 
     signal: Numbers
@@ -55,20 +55,20 @@ class Chain(NamedTuple):
 
 
 def cosine_betas(steps: int, offset: float = 0.008, limit: float = 0.999) -> np.ndarray:
-    """Nichol and Dhariwal (2021): the share of signal falls as a squared cosine."""
+    """The cosine schedule of Nichol and Dhariwal (2021)."""
     time = (np.arange(steps + 1) / steps + offset) / (1 + offset)
     signal = np.cos(time * np.pi / 2) ** 2
     return np.clip(1 - signal[1:] / signal[:-1], 0, limit)
 
 
 def variance_preserving_betas(steps: int, low: float = 0.1, high: float = 10.0) -> np.ndarray:
-    """Xiao et al. (2022): the continuous variance-preserving process, in so few steps."""
+    """The variance-preserving process discretised into few steps (Xiao et al., 2022)."""
     step = np.arange(1, steps + 1)
     return 1 - np.exp(-low / steps - (high - low) * (2 * step - 1) / (2 * steps**2))
 
 
 def make_chain(betas: np.ndarray) -> Chain:
-    """The process that replaces the share beta_k of the variance by noise at step k."""
+    """Build the process that replaces the fraction beta_k of the variance with noise at step k."""
     left = np.cumprod(1 - betas)
     before = np.concatenate([[1.0], left[:-1]])
     columns = (
@@ -82,14 +82,14 @@ def make_chain(betas: np.ndarray) -> Chain:
 
 
 def exponential_sigmas(steps: int, low: float, high: float) -> Float[np.ndarray, " sigmas"]:
-    """From high to low in equal ratios, then 0."""
+    """Sigmas from high to low, geometrically spaced, followed by 0."""
     return np.append(np.geomspace(high, low, steps), 0.0).astype(np.float32)
 
 
 def karras_sigmas(
     steps: int, low: float, high: float, rho: float = 7.0
 ) -> Float[np.ndarray, " sigmas"]:
-    """From high to low in equal steps of sigma^(1 / rho), then 0."""
+    """Sigmas from high to low, evenly spaced in sigma^(1 / rho), followed by 0."""
     ramp = np.linspace(high ** (1 / rho), low ** (1 / rho), steps) ** rho
     return np.append(ramp, 0.0).astype(np.float32)
 
@@ -97,7 +97,7 @@ def karras_sigmas(
 def log_logistic_sigma(
     uniform: Float[Array, "..."], *, centre: float, scale: float, low: float, high: float
 ) -> Float[Array, "..."]:
-    """Sigmas whose logarithm is logistic around log(centre), cut to [low, high], by quantile."""
+    """Quantiles of a log-logistic distribution around `centre`, truncated to [low, high]."""
     bounds = np.array([low, high])
     first, last = 1 / (1 + np.exp(-(np.log(bounds) - np.log(centre)) / scale))
     share = np.float32(first) + uniform * np.float32(last - first)
@@ -108,7 +108,7 @@ def log_logistic_sigma(
 def add_noise(
     chain: Chain, x: Float[Array, "*shape"], step: Int[Array, ""], noise: Float[Array, "*shape"]
 ) -> Float[Array, "*shape"]:
-    """The sample as it is at a step of the forward process."""
+    """The noisy sample at a step of the forward process."""
     return jnp.asarray(chain.signal)[step] * x + jnp.asarray(chain.noise)[step] * noise
 
 
@@ -120,7 +120,7 @@ def noise_prediction_loss(
     noise: Float[Array, "*shape"],
     weight: Float[Array, "..."] | float = 1.0,
 ) -> Float[Array, ""]:
-    """Mean squared error of the predicted noise, each element times its weight."""
+    """Mean squared error of the predicted noise, with optional weights per element."""
     error = predict(add_noise(chain, x, step, noise), step) - noise
     return jnp.mean(weight * error**2)
 
@@ -128,10 +128,10 @@ def noise_prediction_loss(
 def precondition(
     sigma: Float[Array, ""], sigma_data: float
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
-    """How much of the noisy sample skips the network, and the scales of its output and input.
+    """The skip, output and input scales of the preconditioned denoiser.
 
-    D(x) = skip x + out net(in x) is learned best if all three keep unit variance for data of
-    deviation `sigma_data`.
+    D(x) = skip x + out net(in x). The scales keep the network's input and target at unit variance
+    for data with standard deviation `sigma_data`.
     """
     total = sigma**2 + sigma_data**2
     return sigma_data**2 / total, sigma * sigma_data / jnp.sqrt(total), 1 / jnp.sqrt(total)
@@ -140,7 +140,7 @@ def precondition(
 def preconditioned(
     net: Callable[[Array, Array], Array], sigma_data: float
 ) -> Callable[[Float[Array, "*shape"], Float[Array, ""]], Float[Array, "*shape"]]:
-    """The denoiser that a network `net(scaled sample, sigma)` stands for."""
+    """The denoiser built from a network `net(scaled sample, sigma)`."""
 
     def denoise(x: Float[Array, "*shape"], sigma: Float[Array, ""]) -> Float[Array, "*shape"]:
         skip, out, scale = precondition(sigma, sigma_data)
@@ -156,7 +156,7 @@ def denoising_loss(
     noise: Float[Array, "*shape"],
     sigma_data: float,
 ) -> Float[Array, ""]:
-    """Squared error of the network itself: that of the denoiser over the square of its scale."""
+    """Squared error of the network's output: the denoiser's error, divided by its output scale."""
     skip, out, scale = precondition(sigma, sigma_data)
     noisy = x + sigma * noise
     return jnp.mean((net(scale * noisy, sigma) - (x - skip * noisy) / out) ** 2)
@@ -165,7 +165,7 @@ def denoising_loss(
 def guide(
     conditional: Float[Array, "*shape"], unconditional: Float[Array, "*shape"], strength: float
 ) -> Float[Array, "*shape"]:
-    """Classifier-free guidance: from the unconditional answer past the conditional one."""
+    """Classifier-free guidance: extrapolate from the unconditional prediction beyond the other."""
     return unconditional + strength * (conditional - unconditional)
 
 
@@ -182,11 +182,12 @@ def ddpm(
     limit: float | Array = np.inf,
     impose: Callable[[Array], Array] = _unchanged,
 ) -> Float[Array, "*shape"]:
-    """Sample by the posterior of every step, from as many rows of standard noise, scaled by the
-    temperature: one to begin with and one after each step but the last.
+    """Ancestral sampling from the posterior of every step.
 
-    A clean sample is taken to be within +-`limit`; `impose` puts in what is known of the sample
-    before each prediction and at the end.
+    `noise` has one row of standard normal noise per step: the first starts the chain and the others
+    are added after each step but the last. All are scaled by the temperature. Clean samples are
+    clipped to [-limit, limit]. `impose` writes known values into the sample before each prediction
+    and at the end.
     """
     noise = temperature * noise
     fresh = jnp.concatenate([noise[1:], jnp.zeros_like(noise[:1])])
@@ -212,7 +213,7 @@ def ddim(
     limit: float | Array = np.inf,
     impose: Callable[[Array], Array] = _unchanged,
 ) -> Float[Array, "*shape"]:
-    """Sample in `steps` of the chain's steps, evenly spread, without noise after the first."""
+    """Sample in `steps` evenly spaced steps of the chain, with initial noise only."""
     visited = np.linspace(chain.steps - 1, 0, steps).round().astype(np.int32)
     following = np.append(visited[1:], -1)
     signal_after = np.where(following < 0, 1, chain.signal[following]).astype(np.float32)
@@ -221,7 +222,7 @@ def ddim(
     def body(x: Array, inputs: tuple[Array, ...]) -> tuple[Array, None]:
         step, signal, noise, signal_next, noise_next = inputs
         clean = jnp.clip((x - noise * predict(x, step)) / signal, -limit, limit)
-        # The noise that goes with the clean sample, which the limit may have moved.
+        # Recompute the noise to match the clean sample, which may have been clipped.
         rest = (x - signal * clean) / noise
         return impose(signal_next * clean + noise_next * rest), None
 
@@ -237,9 +238,9 @@ def ddim_sigmas(
     *,
     temperature: float = 1.0,
 ) -> Float[Array, "*shape"]:
-    """The same in continuous noise: at each sigma go the share 1 - next / sigma of the way to D.
+    """DDIM for continuous noise: at each sigma, move the fraction 1 - next / sigma towards D.
 
-    This is the exact solution of the probability-flow equation while D stays what it is.
+    This solves the probability-flow ODE exactly for constant D.
     """
 
     def body(x: Array, inputs: tuple[Array, Array]) -> tuple[Array, None]:

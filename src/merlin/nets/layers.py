@@ -1,4 +1,4 @@
-"""Networks: unbatched modules; callers vmap."""
+"""Network layers and optimiser steps. Modules are unbatched; use `jax.vmap`."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ Tree = TypeVar("Tree")
 
 
 class Linear(eqx.Module):
-    """An affine map, initialised uniformly within 1/sqrt(inputs) as PyTorch does.
+    """An affine map, initialised like PyTorch's, uniformly within 1/sqrt(inputs).
 
-    The weight is stored (in, out): under vmap that is one plain matrix product, which XLA runs
-    some 7 % faster on a CPU than the product with the transpose. Without a key it is left at zero,
-    for `randomise` to fill.
+    The weight has shape (in, out). Under vmap this gives a plain matrix product, which XLA runs
+    about 7 % faster on a CPU than a product with the transpose. Without a key the layer is zero, to
+    be filled by `randomise`.
     """
 
     weight: Float[Array, "inputs outputs"]
@@ -41,7 +41,7 @@ class Linear(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """Linear layers with an activation between them and none after the last.
+    """Linear layers with an activation after each except the last.
 
     With `normed`, a LayerNorm follows every activation.
     """
@@ -77,9 +77,9 @@ class MLP(eqx.Module):
 
 
 def randomise(module: Tree, key: PRNGKeyArray) -> Tree:
-    """Start all linear layers of a module as `Linear` starts, from a single draw.
+    """Initialise all linear layers of a module from a single random draw.
 
-    A draw of its own for each of many layers would take XLA most of a minute to compile.
+    With one draw per layer, XLA would take most of a minute to compile a large module.
     """
     nodes, structure = jax.tree.flatten(module, is_leaf=lambda node: isinstance(node, Linear))
     sizes = [n.weight.size + n.bias.size if isinstance(n, Linear) else 0 for n in nodes]
@@ -95,24 +95,24 @@ def randomise(module: Tree, key: PRNGKeyArray) -> Tree:
 
 
 CLIP, LEAST_STD = 5.0, 0.01
-"""Where normalised inputs end unless the data goes farther, and the least deviation they are
-divided by."""
+"""Default clipping range of normalised inputs, and the lower bound on the standard deviation they
+are divided by."""
 
 
 class Normaliser(eqx.Module):
-    """Standardise and clip, with a floor under the deviation.
+    """Standardises and clips inputs, with a lower bound on the standard deviation.
 
-    The floor keeps dimensions that hardly move (sensor noise, a blocked joint) from being blown
-    up to the size of the ones that matter. Without a floor, what never changes is not scaled.
+    The bound keeps dimensions that hardly move (sensor noise, a blocked joint) from being
+    amplified. Without a bound, constant dimensions are not scaled.
 
-    Inputs are clipped at `clip` deviations, or where the data ends if that is farther: a door that
-    seldom opens has most of its range beyond five deviations.
+    Inputs are clipped at `clip` standard deviations, or at the limits of the data if those are
+    farther: a door that rarely opens has most of its range beyond five standard deviations.
     """
 
     mean: Float[Array, " dim"]
     scale: Float[Array, "..."]
-    limit: Float[Array, " dim"] | None  # of the scaled inputs; None: they are not clipped
-    shape: tuple[int, ...] = eqx.field(static=True)  # of the inputs, which become vectors
+    limit: Float[Array, " dim"] | None  # of the scaled inputs; None: no clipping
+    shape: tuple[int, ...] = eqx.field(static=True)  # of the inputs, which are flattened
 
     def __init__(
         self,
@@ -143,12 +143,12 @@ class Normaliser(eqx.Module):
 
 
 def plain_normaliser(moments: Moments) -> Normaliser:
-    """Mean 0 and deviation 1 per dimension, neither floored nor clipped."""
+    """Zero mean and unit variance per dimension, without lower bound or clipping."""
     return Normaliser(moments, floor=0.0, epsilon=0.0, clip=math.inf)
 
 
 class ActionRange(eqx.Module):
-    """Actions between their bounds as numbers from -1 to 1, and back."""
+    """Scales actions to [-1, 1] and back."""
 
     centre: Float[Array, " action"]
     scale: Float[Array, " action"]
@@ -164,7 +164,7 @@ class ActionRange(eqx.Module):
 
 
 def mish(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """x tanh(softplus(x)), with one exponential instead of three transcendental functions."""
+    """x tanh(softplus(x)), computed with one exponential instead of three transcendentals."""
     e = jnp.exp(jnp.minimum(x, 20.0))
     n = e * (e + 2.0)
     return x * (n / (n + 2.0))
@@ -193,7 +193,7 @@ def mixture_log_prob(
     means: Float[Array, "components dim"],
     stds: Float[Array, "components dim"],
 ) -> Float[Array, ""]:
-    """Log density of a mixture of diagonal Gaussians whose log weights need not add up to one."""
+    """Log density of a mixture of diagonal Gaussians; log weights need not be normalised."""
     each = jax.vmap(gaussian_log_prob, (None, 0, 0))(x, means, stds)
     return jax.nn.logsumexp(jax.nn.log_softmax(weights) + each)
 
@@ -201,23 +201,23 @@ def mixture_log_prob(
 def optimiser(
     learning_rate: optax.ScalarOrSchedule, *, weight_decay: float = 0.0
 ) -> optax.GradientTransformation:
-    """Adam, or AdamW where there is a weight decay."""
+    """Adam, or AdamW if there is weight decay."""
     if weight_decay:
         return optax.adamw(learning_rate, weight_decay=weight_decay)
     return optax.adam(learning_rate)
 
 
 def cosine_decay(rate: float, updates: int) -> optax.Schedule:
-    """A learning rate that falls to zero as half a cosine."""
+    """A learning rate that decays to zero along half a cosine."""
     schedule = optax.cosine_decay_schedule(rate, updates)
-    # Optax would mix whole numbers with floats, which strict promotion of types refuses.
+    # Optax's schedule mixes integers and floats, which strict type promotion rejects.
     return lambda step: schedule(jnp.float32(step))
 
 
 def clip_by_norm(gradient: Tree, limit: float) -> tuple[Tree, Float[Array, ""]]:
-    """Scale a gradient down to a global norm, and say what its norm was.
+    """Clip a gradient to a global norm; also return its norm before clipping.
 
-    With `optax.clip_by_global_norm` a whole update took 3 % longer (2.75 against 2.67 ms, FetchPush
+    With `optax.clip_by_global_norm` an update took 3 % longer (2.75 against 2.67 ms, FetchPush
     shapes, `benchmarks/throughput.py`, three alternating runs).
     """
     norm = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)))
@@ -228,7 +228,7 @@ def clip_by_norm(gradient: Tree, limit: float) -> tuple[Tree, Float[Array, ""]]:
 def descend(
     optimiser: optax.GradientTransformation, net: Tree, gradient: Tree, state: optax.OptState
 ) -> tuple[Tree, optax.OptState]:
-    """One step of an optimiser: the network and the optimiser's state after it."""
+    """Take one optimiser step; return the new network and optimiser state."""
     updates, state = optimiser.update(gradient, state, net)
     return optax.apply_updates(net, updates), state
 
@@ -240,13 +240,13 @@ def descend_clipped(
     state: optax.OptState,
     limit: float,
 ) -> tuple[Tree, optax.OptState, Float[Array, ""]]:
-    """The same with a gradient whose global norm is limited; its norm before that comes last."""
+    """Take one step with a clipped gradient; also return its norm before clipping."""
     gradient, norm = clip_by_norm(gradient, limit)
     return *descend(optimiser, net, gradient, state), norm
 
 
 def polyak(slow: Tree, fast: Tree, keep: ArrayLike) -> Tree:
-    """Move a slow copy of a network towards it; `keep` is the share that stays."""
+    """Move target networks towards the online networks; `keep` is 1 - tau."""
     return optax.incremental_update(fast, slow, 1.0 - keep)
 
 
@@ -262,9 +262,9 @@ def running_average(average: Tree, new: Tree, step: Int[Array, ""], *, decay: fl
 def late_average(
     average: Tree, new: Tree, step: Int[Array, ""], *, decay: float, every: int, start: int
 ) -> Tree:
-    """An average that copies until update `start` and then moves every so many updates.
+    """A moving average that is a copy until update `start` and then moves every `every` updates.
 
-    What is averaged early is mostly the random beginning.
+    An average from the start would mostly contain the random initialisation.
     """
     kept = jnp.where(step % every == 0, decay, 1.0)
     return polyak(average, new, jnp.where(step < start, 0.0, kept))

@@ -1,8 +1,8 @@
-"""Pieces of value learning that experts and learners share: pure functions on batches.
+"""Value learning functions shared by experts and learners: pure functions on batches.
 
-Networks see states and goals that are standardised and joined into one input `x`, and actions in
-units of their bounds, from -1 to 1. The reward is -1 until the goal is reached and 0 there, so a
-value is minus the discounted number of steps away from the goal, between -1 / (1 - discount) and 0.
+Networks take standardised states and goals, concatenated into one input `x`, and actions scaled to
+[-1, 1]. The reward is -1 until the goal is reached and 0 there, so a value is the negative
+discounted number of steps to the goal, between -1 / (1 - discount) and 0.
 """
 
 import math
@@ -15,7 +15,7 @@ from merlin.nets.cnn import Net
 
 
 def act(actor: Net, x: Float[Array, "batch inputs"]) -> Float[Array, "batch action"]:
-    """Deterministic actions in units of their bounds."""
+    """Deterministic actions, scaled to [-1, 1]."""
     return jnp.tanh(jax.vmap(actor)(x))
 
 
@@ -31,20 +31,20 @@ def sparse_reward(
     goal: Float[Array, "batch goal"],
     tolerance: float | Float[Array, ""],
 ) -> Float[Array, " batch"]:
-    """-1 where what was achieved is farther from the goal than the tolerance, else 0."""
+    """-1 where the achieved goal is farther from the goal than the tolerance, otherwise 0."""
     distance = jnp.linalg.norm(achieved - goal, axis=-1)
     return -(distance > tolerance).astype(jnp.float32)
 
 
 def possible(estimate: Float[Array, " batch"], discount: float) -> Float[Array, " batch"]:
-    """An estimate, held within what returns of -1 and 0 can be."""
+    """Clip value estimates to the range of returns that rewards of -1 and 0 allow."""
     return jnp.clip(estimate, -1.0 / (1.0 - discount), 0.0)
 
 
 def td_target(
     reward: Float[Array, " batch"], next_value: Float[Array, " batch"], discount: float
 ) -> Float[Array, " batch"]:
-    """The bootstrapped target of a critic."""
+    """The bootstrapped target of a critic, clipped to the possible returns."""
     return possible(reward + discount * next_value, discount)
 
 
@@ -59,30 +59,30 @@ def reach_reward(
 def expectile_loss(
     advantage: Float[Array, "*batch"], error: Float[Array, "*batch"], expectile: float
 ) -> Float[Array, "*batch"]:
-    """Squared errors: `expectile` of those with an advantage, the rest of the others."""
+    """Squared errors, weighted by `expectile`, or 1 - `expectile` for negative advantages."""
     return jnp.where(advantage < 0.0, 1.0 - expectile, expectile) * error**2
 
 
 def advantage_weight(
     advantage: Float[Array, " batch"], limit: float, alpha: float = 1.0
 ) -> Float[Array, " batch"]:
-    """exp(alpha * advantage), at most `limit`: how much an action counts when it is cloned."""
+    """The weight of an action in cloning: exp(alpha * advantage), at most `limit`."""
     return jnp.minimum(jnp.exp(alpha * advantage), limit)
 
 
 def unit_log_prob(
     mean: Float[Array, "batch dim"], x: Float[Array, "batch dim"]
 ) -> Float[Array, " batch"]:
-    """Log density of a Gaussian of standard deviation 1."""
+    """Log density of a Gaussian with standard deviation 1."""
     return -0.5 * (jnp.sum((x - mean) ** 2, axis=-1) + mean.shape[-1] * math.log(2 * math.pi))
 
 
 def ddpg_bc_loss(
     value: Float[Array, " batch"], log_prob: Float[Array, " batch"], alpha: float
 ) -> Float[Array, ""]:
-    """DDPG+BC: raise the value of the policy's own actions, and clone the recorded ones.
+    """DDPG+BC: maximise the value of the policy's actions and clone the recorded ones.
 
-    Values are divided by their mean size, so that `alpha` means the same for any reward.
+    Values are divided by their mean magnitude, so `alpha` is independent of the reward scale.
     """
     size = jax.lax.stop_gradient(jnp.mean(jnp.abs(value)))
     return -jnp.mean(value) / (size + 1e-6) - alpha * jnp.mean(log_prob)

@@ -1,12 +1,12 @@
-"""A temporal U-Net: convolutions over time, coarser and coarser and back again.
+"""A temporal U-Net: convolutions over time at several resolutions.
 
 Janner et al., "Planning with Diffusion for Flexible Behavior Synthesis" (2022). Each level has two
-residual blocks that are told an embedding (of the noise level and the condition); going down halves
-the length, going up doubles it and takes in what the same level saw on the way down.
+residual blocks, conditioned on an embedding of the noise level and the condition. The way down
+halves the length; the way up doubles it and concatenates the features of the same level.
 
-Sequences are (length, channels), and a convolution is one matrix product over stacked shifts: on a
-CPU that is several times faster than XLA's own convolution at these sizes. Layers are made blank;
-`layers.randomise` fills them.
+Sequences have shape (length, channels). A convolution is one matrix product over stacked shifts,
+which is several times faster than XLA's convolution on a CPU at these sizes. Layers are created
+with zero weights, to be filled by `layers.randomise`.
 """
 
 import itertools
@@ -39,7 +39,7 @@ class Conv(eqx.Module):
 
 
 class Upsample(eqx.Module):
-    """A transposed convolution of kernel 4 and stride 2: every output sees two inputs."""
+    """A transposed convolution with kernel 4 and stride 2; each output depends on two inputs."""
 
     even: Linear
     odd: Linear
@@ -55,19 +55,19 @@ class Upsample(eqx.Module):
 
 
 def group_norm(channels: int) -> eqx.nn.GroupNorm:
-    """Standardises over time and each of eight groups of channels."""
+    """Group normalisation over time with eight groups of channels."""
     return eqx.nn.GroupNorm(8, channels)
 
 
 def normalise(
     norm: eqx.nn.GroupNorm, x: Float[Array, "length channels"]
 ) -> Float[Array, "length channels"]:
-    """Apply a normalisation that takes channels first."""
+    """Apply a normalisation that expects channels first."""
     return norm(x.T).T
 
 
 class Residual(eqx.Module):
-    """Two convolutions, the embedding added between them, and a way past them."""
+    """Two convolutions with the embedding added in between, and a residual connection."""
 
     convs: tuple[Conv, Conv]
     norms: tuple[eqx.nn.GroupNorm, eqx.nn.GroupNorm]
@@ -89,7 +89,7 @@ class Residual(eqx.Module):
 
 
 class UNet(eqx.Module):
-    """From a sequence and an embedding to a sequence of the same shape; any length will do."""
+    """Maps a sequence of any length and an embedding to a sequence of the same shape."""
 
     down: tuple[tuple[Residual, Residual, Conv | None], ...]
     middle: tuple[Residual, Residual]
@@ -116,7 +116,7 @@ class UNet(eqx.Module):
             (
                 block(inputs, outputs),
                 block(outputs, outputs),
-                # The coarsest level is where the way down ends.
+                # The coarsest level has no downsampling.
                 Conv(outputs, outputs, 3, stride=2) if level < len(pairs) else None,
             )
             for level, (inputs, outputs) in enumerate(pairs, start=1)
@@ -134,7 +134,8 @@ class UNet(eqx.Module):
         self, x: Float[Array, "length dim"], embedding: Float[Array, " embedding"]
     ) -> Float[Array, "length dim"]:
         length = len(x)
-        # Halving must come out even; what is added repeats the last element and is cut off again.
+        # Pad the sequence with its last element to a multiple of the total stride; cut off at the
+        # end.
         missing = -length % 2 ** len(self.up)
         x = jnp.pad(x, ((0, missing), (0, 0)), mode="edge")
         seen = []

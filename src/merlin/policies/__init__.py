@@ -1,1 +1,1 @@
-"""What acts: the protocol, and policies on vectors and images."""
+"""Policies: the interface, and policies on vectors and images."""

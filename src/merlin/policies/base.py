@@ -1,4 +1,4 @@
-"""What every policy is."""
+"""The policy interface."""
 
 import abc
 import dataclasses
@@ -18,10 +18,10 @@ from merlin.types import Spec
 
 
 class Policy(eqx.Module):
-    """A pytree that acts: unbatched, callers vmap.
+    """A pytree that acts. Unbatched; use `jax.vmap`.
 
-    Callers that play whole episodes `begin` with an empty memory and `step` from there. To call a
-    policy is to act as in the first step of an episode. Subclasses say how to `act`.
+    To play an episode, `begin` with an empty memory and call `step` repeatedly. Calling a policy
+    acts as in the first step of an episode. Subclasses implement `act`.
     """
 
     @abc.abstractmethod
@@ -32,7 +32,7 @@ class Policy(eqx.Module):
         horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]:
-        """An action for one observation and one goal, within the bounds of actions."""
+        """An action for one observation and one goal, within the action bounds."""
 
     def __call__(
         self,
@@ -41,12 +41,11 @@ class Policy(eqx.Module):
         horizon: Any = None,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, "*batch action"]:
-        """An action, or one for every row of a batch.
+        """Return an action, or one for every row of a batch.
 
         Call it with an observation and a goal, or with Gymnasium's dict of `observation` and
-        `desired_goal`. `horizon` is the number of steps within which the goal should be reached,
-        None for the one the policy was made with. `key` is needed only by policies that act at
-        random.
+        `desired_goal`. `horizon` is the number of steps in which to reach the goal; None uses the
+        policy's default. Only stochastic policies need a `key`.
         """
         state, wanted = state_and_goal(observation, goal)
         shapes = self.input_shapes
@@ -67,14 +66,14 @@ class Policy(eqx.Module):
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """The shapes of an observation and of a goal; None if it does not know them."""
+        """The shapes of an observation and a goal; None if unknown."""
         return None
 
     @property
     def temperature(self) -> float | None:
-        """How much of its own randomness the policy acts with; None if it has none.
+        """The scale of the policy's sampling noise; None if the policy is deterministic.
 
-        A policy that has some declares it as a static field with a default.
+        A stochastic policy declares it as a static field with a default.
         """
         return None
 
@@ -85,35 +84,35 @@ class Policy(eqx.Module):
         action: ArrayLike,
         horizon: ArrayLike | None = None,
     ) -> Float[Array, ""] | None:
-        """The log density of an action; None if the policy is no distribution."""
+        """The log density of an action; None if the policy defines no distribution."""
         return None
 
     def steps_to_goal(self, observation: ArrayLike, goal: ArrayLike) -> Float[Array, ""] | None:
-        """Expected steps to a goal that is reached; None if the policy knows no distance."""
+        """Expected steps to a goal that is reached; None if the policy estimates no distance."""
         return None
 
     @property
     def own_horizon(self) -> int | None:
-        """The horizon that it acts for when it is told none; None if it acts for no horizon."""
+        """The default horizon; None if the policy takes no horizon."""
         return None
 
     @property
     def constants(self) -> Mapping[str, Any]:
-        """What acting with it takes beside its arrays and settings, which its file tells.
+        """Constants, besides its arrays and settings, that a deployed policy needs in its file.
 
-        Empty for policies that only JAX runs.
+        Empty for policies that only run in JAX.
         """
         return {}
 
     def with_temperature(self, temperature: float) -> "Policy":
-        """The same policy with another temperature."""
+        """A copy of the policy with another temperature."""
         if self.temperature is None:
             raise MerlinError("temperature: this policy has none; leave it out.")
         fields: dict[str, Any] = {"temperature": temperature}
         return dataclasses.replace(self, **fields)
 
     def begin(self) -> Any:
-        """The memory before an episode: a pytree of arrays, empty if nothing is remembered."""
+        """The memory at the start of an episode: a pytree of arrays, empty if it has none."""
         return ()
 
     def step(
@@ -124,12 +123,12 @@ class Policy(eqx.Module):
         horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> tuple[Float[Array, " action"], Any]:
-        """An action, and the memory for the next step."""
+        """Return an action and the memory for the next step."""
         return self.act(observation, goal, horizon, key), memory
 
 
 class FunctionPolicy(Policy):
-    """Any function of observation, goal, horizon and key, as a policy."""
+    """A policy from any function of observation, goal, horizon and key."""
 
     function: Callable[..., Float[Array, " action"]]
 
@@ -144,12 +143,12 @@ class FunctionPolicy(Policy):
 
 
 def as_policy(acting: Policy | Callable[..., Float[Array, " action"]]) -> Policy:
-    """A policy, or a function made one."""
+    """Return a policy unchanged, or wrap a function as a policy."""
     return acting if isinstance(acting, Policy) else FunctionPolicy(acting)
 
 
 class DiffusionPolicy(Policy):
-    """What policies share that denoise from standardised states and goals, and from a key."""
+    """Base class of policies that sample by diffusion from standardised states and goals."""
 
     observation_normaliser: Normaliser
     goal_normaliser: Normaliser
@@ -162,13 +161,13 @@ class DiffusionPolicy(Policy):
     def inputs(
         self, observation: ArrayLike, goal: ArrayLike
     ) -> tuple[Float[Array, " observation"], Float[Array, " goal"]]:
-        """State and goal, standardised."""
+        """The standardised state and goal."""
         state = self.observation_normaliser(jnp.asarray(observation))
         return state, self.goal_normaliser(jnp.asarray(goal))
 
 
 def vector_inputs(spec: Spec, who: str) -> dict[str, Any]:
-    """The fields of `DiffusionPolicy` for data as `spec` describes it, which must be vectors."""
+    """The fields of a `DiffusionPolicy` for the given spec, which must describe vectors."""
     if spec.has_images:
         raise MerlinError(f"observations: are images; {who} learns from their latents.")
     return {
@@ -179,7 +178,7 @@ def vector_inputs(spec: Spec, who: str) -> dict[str, Any]:
 
 
 def require_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
-    """For policies that cannot act without randomness."""
+    """Raise an error if a stochastic policy is called without a key."""
     if key is None:
         raise ValueError("a diffusion policy starts from noise: give it a key")
     return key

@@ -1,4 +1,4 @@
-"""What policies share: normalised inputs, a network, actions within their bounds."""
+"""Base classes of network policies: normalised inputs, and actions within their bounds."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -15,20 +15,20 @@ from merlin.types import Batch, DrawnGoals, Spec
 
 HORIZON_DIM = 32
 MIN_STD = 1e-5
-"""What is added to every deviation that a network tells."""
+"""Added to every standard deviation that a network predicts."""
 GOAL_CONSTANTS = {
     "horizon_dim": HORIZON_DIM,
     "min_std": MIN_STD,
     "strides": [stride for *_, stride in FILTERS],
     "padding": PADDING,
 }
-"""What acting with these policies takes beside their arrays and settings."""
+"""Constants of these policies that a deployed policy needs."""
 
 
 class GoalPolicy(Policy):
-    """A network on (observation, goal, horizon); subclasses say what its outputs mean.
+    """A network on (observation, goal, horizon); subclasses define the meaning of its outputs.
 
-    `horizon` is what the policy is told when nobody says; None if its network has no input for it.
+    `horizon` is the default horizon, or None if the network takes no horizon.
     """
 
     observation_normaliser: Normaliser
@@ -52,14 +52,14 @@ class GoalPolicy(Policy):
         return GOAL_CONSTANTS
 
     def embed(self, horizon: ArrayLike | None) -> Float[Array, " embedding"]:
-        """The horizon as the network sees it: nothing, if it is trained without."""
+        """The horizon embedding; empty if the network takes no horizon."""
         if self.horizon is None:
             return jnp.zeros(0)
         told = jnp.asarray(self.horizon if horizon is None else horizon, jnp.float32)
         return horizon_embedding(told, self.max_period, HORIZON_DIM)
 
     def embed_all(self, horizons: Float[Array, " batch"]) -> Float[Array, "batch embedding"]:
-        """The same for a batch of whole numbers, at most the period: each is embedded once."""
+        """Embed a batch of integer horizons, clipped to the period, by a lookup per value."""
         embeddings = jax.vmap(self.embed)(jnp.arange(self.max_period + 1))
         return embeddings[jnp.minimum(horizons, self.max_period).astype(jnp.int32)]
 
@@ -69,30 +69,30 @@ class GoalPolicy(Policy):
         goal: Array,
         embedding: Float[Array, " embedding"],
     ) -> Float[Array, " inputs"]:
-        """What the network is given."""
+        """The network's input."""
         return jnp.concatenate(
             [self.observation_normaliser(observation), self.goal_normaliser(goal), embedding]
         )
 
     def told(self, drawn: DrawnGoals) -> Array:
-        """Goals of a batch as the policy is told them: vectors or images."""
+        """The goals of a batch in the form the policy takes them: vectors or images."""
         return drawn.observation if self.goal_normaliser.takes_images else drawn.goal
 
     def batch_inputs(self, observation: Array, drawn: DrawnGoals) -> Float[Array, "batch inputs"]:
-        """A batch of what the network is given."""
+        """The network's inputs for a batch."""
         embedding = self.embed_all(drawn.horizon)
         return jax.vmap(self.inputs)(observation, self.told(drawn), embedding)
 
     def state_goal(self, observation: Array, goal: Array) -> Float[Array, "batch inputs"]:
-        """A batch of states and goals as critics are given them, without a horizon."""
+        """States and goals of a batch without a horizon, the input of critics."""
         return jax.vmap(self.inputs, (0, 0, None))(observation, goal, jnp.zeros(0))
 
     def within_bounds(self, raw: Float[Array, " action"]) -> Float[Array, " action"]:
-        """Squash the network's outputs into the bounds of actions."""
+        """Squash the network's outputs into the action bounds."""
         return self.action_centre + self.action_scale * jnp.tanh(raw)
 
     def clip(self, action: Float[Array, " action"]) -> Float[Array, " action"]:
-        """Into the bounds of actions."""
+        """Clip to the action bounds."""
         low, high = self.action_centre - self.action_scale, self.action_centre + self.action_scale
         return jnp.clip(action, low, high)
 
@@ -103,7 +103,7 @@ class GoalPolicy(Policy):
         temperature: float,
         key: PRNGKeyArray | None,
     ) -> Float[Array, " action"]:
-        """The action, with normal noise of so many deviations."""
+        """The action plus normal noise of `temperature` standard deviations."""
         if temperature == 0.0:
             return action
         if key is None:
@@ -111,7 +111,7 @@ class GoalPolicy(Policy):
         return self.clip(action + temperature * std * jax.random.normal(key, action.shape))
 
     def in_units(self, action: Float[Array, "*batch action"]) -> Float[Array, "*batch action"]:
-        """Actions in units of their bounds, -1 to 1; 0 where the bounds leave no choice."""
+        """Scale actions to [-1, 1]; 0 where the bounds coincide."""
         free = self.action_scale > 0
         scale = jnp.where(free, self.action_scale, 1.0)
         return jnp.where(free, (action - self.action_centre) / scale, 0.0)
@@ -132,9 +132,9 @@ class DeterministicPolicy(GoalPolicy):
 
 
 class ClippedPolicy(GoalPolicy):
-    """Acts on the outputs of its GELU network, clipped to the bounds.
+    """Acts on the outputs of its GELU network, clipped to the action bounds.
 
-    That is the mode of a Gaussian of constant deviation around them.
+    This is the mode of a Gaussian with constant standard deviation.
     """
 
     @property
@@ -144,7 +144,7 @@ class ClippedPolicy(GoalPolicy):
     def mode(
         self, state: Float[Array, " state"], goal: Float[Array, " goal"]
     ) -> Float[Array, " action"]:
-        """The mean action in units of its bounds, for a standardised state and goal."""
+        """The mean action, scaled to [-1, 1], for a standardised state and goal."""
         return self.net(jnp.concatenate([state, goal]))
 
     def act(
@@ -172,14 +172,14 @@ def make_policy(
     key: PRNGKeyArray,
     **more: Any,
 ) -> Kind:
-    """A policy with a fresh network for data as `spec` describes it; `more` are its own fields."""
+    """Build a policy with a new network for the given spec; `more` are its other fields."""
     extra = 0 if horizon is None else HORIZON_DIM
     net = make_net(spec, hidden, outputs, extra=extra, key=key)
     return kind(**policy_fields(spec, horizon), net=net, **more)
 
 
 def policy_fields(spec: Spec, horizon: int | None = None) -> dict[str, Any]:
-    """The fields of a `GoalPolicy` for data as `spec` describes it, but for its network."""
+    """The fields of a `GoalPolicy` for the given spec, except the network."""
     return {
         "observation_normaliser": observation_inputs(spec),
         "goal_normaliser": goal_inputs(spec),
@@ -191,21 +191,21 @@ def policy_fields(spec: Spec, horizon: int | None = None) -> dict[str, Any]:
 
 
 def with_net(policy: Kind, net: Any) -> Kind:
-    """The same policy with another network, of the kind that it has."""
+    """A copy of the policy with another network of the same type."""
     return eqx.tree_at(lambda p: p.net, policy, net)
 
 
 def squared_error(
     action: Float[Array, "batch action"], wanted: Float[Array, "batch action"]
 ) -> Float[Array, " batch"]:
-    """Mean over the dimensions of an action, which are in units of their bounds."""
+    """Mean squared error over action dimensions, for actions scaled to [-1, 1]."""
     return jnp.mean((action - wanted) ** 2, axis=-1)
 
 
 def transitions(
     policy: GoalPolicy, batch: Batch, goals: DrawnGoals
 ) -> tuple[Float[Array, "batch inputs"], Float[Array, "batch inputs"]]:
-    """States and next states with their goals, as critics are given them."""
+    """States and next states, each with the goal, as input of critics."""
     told = policy.told(goals)
     return (
         policy.state_goal(batch.observation, told),

@@ -1,4 +1,4 @@
-"""Policies on the latents of an image encoder, made to act on images."""
+"""A policy on the latents of an image encoder, acting on images."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from merlin.policies.base import Policy
 
 
 class SeeingPolicy(Policy):
-    """An encoder of images before a policy on its latents."""
+    """An image encoder followed by a policy on its latents."""
 
-    encoder: Any  # an image to its latent: `augment.encoder.Encoder`
+    encoder: Any  # maps an image to its latent: `augment.encoder.Encoder`
     policy: Policy
 
     @property

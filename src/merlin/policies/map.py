@@ -1,4 +1,4 @@
-"""A policy that heads for one place of a map after the other."""
+"""A policy that follows the waypoints of a map."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,21 +14,21 @@ from merlin.types import Map
 
 
 class Reach(NamedTuple):
-    """What a map says of a goal before anything moves."""
+    """What the map predicts about a goal before an episode starts."""
 
-    reachable: Any  # whether recorded passages lead to the place of the goal
-    steps: Any  # how many steps they took together; -1 if there is no way
+    reachable: Any  # whether recorded passages lead to the goal's place
+    steps: Any  # length of the shortest path; -1 if there is none
 
 
 class MapPolicy(Policy):
-    """Tells an executor the next place on the way to the goal, and the steps it has for it.
+    """Gives an executor the next waypoint on the way to the goal, and the number of steps to it.
 
-    Near the goal, or if the map has no way to it, the executor is told the goal itself.
+    Close to the goal, or if the map has no path to it, the executor gets the goal itself.
     """
 
     executor: Policy
     map: Map
-    least: int = eqx.field(static=True)  # the fewest steps that the executor is told
+    least: int = eqx.field(static=True)  # lower bound on the executor's horizon
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -52,9 +52,9 @@ class MapPolicy(Policy):
         horizon: ArrayLike | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " action"]:
-        """A horizon that is given is told to the executor in place of the map's.
+        """Act towards the next waypoint. A given horizon replaces that of the map.
 
-        Without a key it acts without noise.
+        Without a key, the policy acts without noise.
         """
         observation, goal = jnp.asarray(observation), jnp.asarray(goal)
         here, there = self.place(observation[self.map.phi]), self.place(goal)
@@ -66,12 +66,12 @@ class MapPolicy(Policy):
         return executor.act(observation, towards, horizon, key)
 
     def place(self, goal: Float[Array, "*batch goal"]) -> Int[Array, "*batch"]:
-        """The place that a goal belongs to."""
+        """The place to which a goal belongs."""
         off = goal[..., None, :] - self.map.centres
         return jnp.argmin(jnp.sum(jnp.square(off), axis=-1), axis=-1)
 
     def reach(self, observation: Any, goal: Any) -> Reach:
-        """Whether the map has a way from a state to a goal, and its steps."""
+        """Whether the map has a path from a state to a goal, and its number of steps."""
         shapes = self.executor.input_shapes
         assert shapes is not None
         state = jnp.asarray(checked(observation, shapes[0], "observation"))

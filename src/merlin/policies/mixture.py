@@ -1,4 +1,4 @@
-"""A mixture of Gaussians over actions: its densest component, its density, and drawing from it."""
+"""A mixture of Gaussians over actions: its densest component, its density, and sampling."""
 
 import jax
 import jax.numpy as jnp
@@ -6,16 +6,16 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 NARROW = 0.05
-"""Components are not the denser for being narrower than this share of the actions' half range.
+"""Lower bound on the width of a component when comparing densities, relative to the half range.
 
-Recorded actions are often clipped: then many are exactly at a bound, and a component that holds
-these alone has no width at all.
+Recorded actions are often clipped. Many are then exactly at a bound, and a component that models
+only these would have no width.
 """
 HASTE = np.array([1.0, 2.0], np.float32)
-"""How many times as far as the action for the horizon `SOON` the proposals that hurry go."""
+"""Factors by which the aggressive proposals scale the action for the horizon `SOON`."""
 SOON = 1.0
 MIXTURE_CONSTANTS = {"narrow": NARROW, "haste": HASTE.tolist(), "soon": SOON}
-"""What acting with a mixture takes beside a policy's arrays and settings."""
+"""Constants of mixture policies that a deployed policy needs."""
 
 Mixture = tuple[
     Float[Array, " components"],
@@ -24,20 +24,20 @@ Mixture = tuple[
 ]
 """Log weights (up to a constant), means and standard deviations."""
 Chances = tuple[Float[Array, "candidates components"], Float[Array, "candidates action"]]
-"""Standard Gumbel numbers, which choose components, and standard normal ones."""
+"""Standard Gumbel noise for choosing components, and standard normal noise."""
 
 
 def densest(
     mixture: Mixture, scale: Float[Array, " action"]
 ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
-    """Mean and deviation of the component with the highest weight per volume."""
+    """Mean and standard deviation of the component with the highest weight per volume."""
     _, means, stds = mixture
     best = jnp.argmax(per_volume(mixture, scale))
     return means[best], stds[best]
 
 
 def per_volume(mixture: Mixture, scale: Float[Array, " action"]) -> Float[Array, " components"]:
-    """Log weights of the components per volume, up to a constant."""
+    """Log weight per volume of each component, up to a constant."""
     weights, _, stds = mixture
     return weights - jnp.sum(jnp.log(widths(stds, scale)), axis=1)
 
@@ -45,7 +45,7 @@ def per_volume(mixture: Mixture, scale: Float[Array, " action"]) -> Float[Array,
 def log_density(
     mixture: Mixture, action: Float[Array, " action"], scale: Float[Array, " action"]
 ) -> Float[Array, ""]:
-    """Of a mixture at an action, up to a constant."""
+    """Log density of a mixture at an action, up to a constant."""
     _, means, stds = mixture
     off = (action - means) / widths(stds, scale)
     return jax.nn.logsumexp(per_volume(mixture, scale) - jnp.sum(off**2, axis=1) / 2)
@@ -54,7 +54,7 @@ def log_density(
 def widths(
     stds: Float[Array, "components action"], scale: Float[Array, " action"]
 ) -> Float[Array, "components action"]:
-    """Deviations, where none counts as narrower than `NARROW`."""
+    """Standard deviations, bounded below by `NARROW`."""
     return jnp.maximum(stds, NARROW * scale)
 
 
@@ -64,10 +64,10 @@ def draw(
     luck: Float[Array, " components"],
     noise: Float[Array, " action"],
 ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
-    """An action and the deviation of its component, by standard Gumbel and standard normal numbers.
+    """Sample an action from Gumbel and normal noise; also return its component's deviation.
 
-    A component is drawn by its weight per volume: the wider, the less, so that of a controller and
-    noise it is the controller's.
+    Components are drawn by their weight per volume. This favours narrow components, and hence a
+    controller over noise.
     """
     _, means, stds = mixture
     which = jnp.argmax(per_volume(mixture, scale) + luck)
@@ -75,7 +75,7 @@ def draw(
 
 
 def chances(key: PRNGKeyArray | None, candidates: int, components: int, dim: int) -> Chances:
-    """What to draw actions by; without a key the same numbers at every call."""
+    """Random numbers for sampling actions; without a key, the same numbers in every call."""
     drawn = max(candidates - len(HASTE), 0)
     uniform = scatter(jax.random.key(0) if key is None else key, drawn, components + dim)
     luck = -jnp.log(-jnp.log(uniform[:, :components]))
@@ -83,10 +83,10 @@ def chances(key: PRNGKeyArray | None, candidates: int, components: int, dim: int
 
 
 def scatter(key: PRNGKeyArray, rows: int, columns: int) -> Float[Array, "rows columns"]:
-    """Numbers between 0 and 1 that a key scatters, by hashing where they stand.
+    """Uniform random numbers in (0, 1) from a key, by hashing their indices.
 
-    JAX's own generator would take as long as the network takes to act on one state. The hash is
-    lowbias32 by C. Wellons, once for each half of the key.
+    JAX's generator would take as long as the network takes to act on one state. The hash is
+    lowbias32 by C. Wellons, applied once for each half of the key.
     """
     x = jnp.arange(rows * columns, dtype=jnp.uint32).reshape(rows, columns)
     for word in jax.random.key_data(key):
@@ -94,5 +94,5 @@ def scatter(key: PRNGKeyArray, rows: int, columns: int) -> Float[Array, "rows co
         x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
         x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
         x = x ^ (x >> 16)
-    # 23 bits and a half: neither 0 nor 1, where a normal number would be infinite.
+    # 23 bits plus a half exclude 0 and 1, for which the normal quantile would be infinite.
     return ((x >> 9).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)

@@ -1,6 +1,6 @@
-"""Rows on disk to tables and figures: one page, its Markdown twin, LaTeX.
+"""From result rows to tables and figures: an HTML page, the same in Markdown, and LaTeX.
 
-`content` says what a report holds, `render` and its templates how it looks.
+`content` defines what a report contains; `render` and its templates define how it looks.
 """
 
 from merlin.report.write import write_report

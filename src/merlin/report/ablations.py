@@ -1,4 +1,4 @@
-"""The two heat maps of the paper, and how long training and acting take."""
+"""The two heat maps of the paper, and the timing of training and acting."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from merlin.bench.rows import Row
 from merlin.report.selection import dataset_order, method_order
 
 NO_HORIZON = "None"
-"""The column of a policy that was trained without being told a horizon."""
+"""The column of a policy that was trained without a horizon."""
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Mean final return over seeds, per dataset and value of one setting; NaN where not run."""
+    """Mean final return over seeds, per dataset and value of one setting; NaN if not run."""
 
     title: str
     axis: str
@@ -30,7 +30,7 @@ class HeatMap:
 
 
 def hindsight(rows: Sequence[Row]) -> HeatMap | None:
-    """Return against the share of goals that are relabelled in hindsight."""
+    """Return against the fraction of goals relabelled in hindsight."""
 
     def points(row: Row) -> dict[str, float]:
         value = row.settings.get("hindsight_ratio")
@@ -40,7 +40,7 @@ def hindsight(rows: Sequence[Row]) -> HeatMap | None:
 
 
 def horizon(rows: Sequence[Row]) -> HeatMap | None:
-    """Return against the horizon that the policy is told, and of one that is told none."""
+    """Return against the horizon of the policy, and for a policy without a horizon."""
 
     def points(row: Row) -> dict[str, float]:
         found = {h: scores["return"] for h, scores in (row.horizons or {}).items()}
@@ -87,7 +87,7 @@ def _numeric(column: str) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class Timing:
-    """Mean over tasks of what one thing costs, per method."""
+    """The cost of one operation per method, averaged over tasks."""
 
     name: str
     unit: str
@@ -95,7 +95,7 @@ class Timing:
 
 
 def timing(rows: Sequence[Row]) -> list[Timing]:
-    """Time per update, per action for each number of states at once, and before all updates."""
+    """Time per update, per action for each batch size, and before the first update."""
     before: dict[str, list[float]] = {}
     updates: dict[str, list[float]] = {}
     actions: dict[str, dict[str, list[float]]] = {}

@@ -1,4 +1,4 @@
-"""All datasets at once: interquartile means, probabilities of improvement, profiles, curves."""
+"""Statistics over all datasets: interquartile means, probabilities of improvement, profiles."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ THRESHOLDS = np.linspace(0.0, 1.0, 101)
 
 @dataclass(frozen=True)
 class Aggregates:
-    """Scores of one protocol over the datasets that all compared methods share."""
+    """Scores of one protocol over the datasets shared by all compared methods."""
 
     protocol: str
     source: str  # states or pixels
@@ -34,9 +34,9 @@ class Aggregates:
 
 
 def highest_return(row: Row) -> float | None:
-    """Of its task: at the goal in every step, or once where that ends an episode.
+    """The highest possible return of its task: at the goal in every step, or once if that ends it.
 
-    None if nobody knows how long its episodes are.
+    None if the length of its episodes is unknown.
     """
     known = own(row.task)
     if known and known.goal_count:
@@ -46,7 +46,7 @@ def highest_return(row: Row) -> float | None:
 
 
 def aggregate(rows: Sequence[Row], protocol: str, *, source: str) -> Aggregates | None:
-    """Returns are divided by the highest possible one of their task."""
+    """Aggregate scores, with returns divided by the highest possible return of each task."""
     datasets = by_dataset([row for row in rows if getattr(row, protocol) and highest_return(row)])
     methods, shared = comparable(datasets)
     if not shared:
@@ -84,7 +84,7 @@ def aggregate(rows: Sequence[Row], protocol: str, *, source: str) -> Aggregates 
 
 @dataclass(frozen=True)
 class Curve:
-    """Evaluations during training: mean over seeds, and lowest and highest seed."""
+    """Evaluations during training: mean over seeds, with the lowest and highest seed."""
 
     steps: np.ndarray
     mean: np.ndarray
@@ -93,7 +93,7 @@ class Curve:
 
 
 def curves(rows: Sequence[Row], metric: str) -> dict[tuple[str, str], dict[str, Curve]]:
-    """Learning curves of every dataset and method, at the steps that all seeds have."""
+    """Learning curves of every dataset and method, at the steps shared by all seeds."""
     datasets: Datasets = by_dataset([row for row in rows if row.curve])
     found: dict[tuple[str, str], dict[str, Curve]] = {}
     for dataset, methods in datasets.items():

@@ -1,4 +1,4 @@
-"""The figures of a report: what is drawn, of which numbers."""
+"""The figures of a report."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ from merlin.report.tables import short_number
 from merlin.report.text_tables import NONE
 
 GUTTER = 96
-"""Room for the names of methods, at least."""
+"""Minimum room for the names of methods."""
 LINE = 22
 
 
@@ -55,7 +55,7 @@ def intervals(
     domain: tuple[float, float],
     middle: float | None = None,
 ) -> Panel:
-    """A dot and its interval per method, one under another."""
+    """A dot with its interval for each method, one below the other."""
 
     def draw(axes: Axes) -> None:
         axes.set_title(title)
@@ -81,7 +81,7 @@ def intervals(
 
 
 def aggregates(found: Aggregates) -> Figure:
-    """Interquartile means of both metrics, and how often each method beats the reference."""
+    """Interquartile means of both metrics, and the probability of beating the reference."""
     axis = "interquartile mean"
     panels = [
         intervals("Return, normalised", axis, found.returns, domain=_around(found.returns)),
@@ -106,14 +106,14 @@ def aggregates(found: Aggregates) -> Figure:
 
 
 def _around(estimates: Mapping[str, Estimate]) -> tuple[float, float]:
-    """A range that shows all intervals, rounded to tenths."""
+    """A range that contains all intervals, rounded to tenths."""
     ends = [end for e in estimates.values() for end in (e.interval or (e.value, e.value))]
     low, high = np.floor(min(ends) * 10) / 10, np.ceil(max(ends) * 10) / 10
     return float(low), float(high if high > low else low + 0.1)
 
 
 def profiles(found: Aggregates) -> Figure:
-    """For every threshold, the share of runs above it."""
+    """The fraction of runs above each threshold."""
 
     def draw(axes: Axes) -> None:
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="normalised return τ")
@@ -151,7 +151,7 @@ def _band(axes: Axes, xs: np.ndarray, low: np.ndarray, high: np.ndarray, style: 
 def learning_curves(
     curves: Mapping[tuple[str, str], Mapping[str, Curve]], metric: str, *, source: str
 ) -> Figure:
-    """One small chart per dataset; all with the same vertical axis."""
+    """One small chart per dataset, with a shared vertical axis."""
     methods = tuple(dict.fromkeys(m for lines in curves.values() for m in lines))
     styles = line_styles(methods)
     highest = max(float(c.high.max()) for lines in curves.values() for c in lines.values())
@@ -196,7 +196,7 @@ def _curves(
 
 
 def heat_map(found: HeatMap) -> Figure:
-    """One tile per dataset and value of the setting, the stronger the higher the return."""
+    """One tile per dataset and value of the setting, coloured by return."""
 
     def draw(axes: Axes) -> None:
         axes.set_title(found.title)

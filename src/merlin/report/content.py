@@ -1,4 +1,4 @@
-"""What a report says, in order; `render` says how it looks."""
+"""The contents of a report, in order; `render` defines how it looks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from merlin.report.tables import METRICS, PROTOCOLS, Table
 from merlin.report.text_tables import NONE, TextCell, TextTable
 
 SPECIAL = {"hindsight", "horizon", "timing"}
-"""Grids that are drawn in their own way; every other one has tables of scores."""
+"""Grids with figures of their own; all others have tables of scores."""
 TITLES = {
     "paper": "Main results",
     "forward-backward": "Forward and backward augmentation",
@@ -19,14 +19,14 @@ TITLES = {
     "ogbench": "OGBench",
 }
 FIRST = ("paper", "smoke")
-"""The grid that curves and aggregates are about: the first of these that is there."""
+"""The grid shown in curves and aggregates: the first of these that is present."""
 
 Block = str | Table | TextTable | Figure
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it; a plain string is a paragraph."""
+    """A heading and its blocks; a plain string is a paragraph."""
 
     key: str
     title: str
@@ -53,7 +53,7 @@ class Report:
 
 
 def build(everything: Sequence[Row]) -> Report:
-    """All sections that the rows have something to say about."""
+    """Build all sections for which there are rows."""
     counted = selection.select(everything)
     scored = [row for row in counted if row.grid not in SPECIAL and row.final]
     grids = [row.grid for row in scored]
@@ -92,7 +92,7 @@ def _scores(part: Sequence[Row], grid: str, pixels: bool) -> Section:
 
 
 def _augmentation(part: Sequence[Row], grid: str) -> list[Block]:
-    """What augmentation made of the data, in its own numbers."""
+    """Statistics about the augmented data."""
     made = [row for row in part if row.augmentation]
     names = dict.fromkeys(name for row in made for name in row.augmentation or {})
     if not made:
@@ -211,7 +211,7 @@ def _title(counted: Sequence[Row]) -> str:
 
 
 def _facts(everything: Sequence[Row], counted: Sequence[Row]) -> list[tuple[str, str]]:
-    """What was run, in a few words."""
+    """A short summary of what was run."""
     scored = [row for row in counted if row.final]
 
     def span(values: Sequence[int]) -> str:
@@ -244,7 +244,7 @@ def _facts(everything: Sequence[Row], counted: Sequence[Row]) -> list[tuple[str,
 
 
 def _all_updates(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """The updates of all grids at once, or apart where they differ."""
+    """The updates of all grids, listed separately if they differ."""
     parts: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.grid not in FIRST):
         parts.setdefault(row.grid + " from pixels" * row.pixels, []).append(row)
@@ -257,7 +257,7 @@ def _all_updates(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 
 def _updates(part: Sequence[Row]) -> str:
-    """After how many updates policies of one table were scored, and on which tasks after others."""
+    """The number of updates behind the policies of one table, with exceptions by task."""
     cells = {(row.dataset, row.method): row.all_updates for row in part}
     most = {
         dataset: tables.usual(n for (where, _), n in cells.items() if where == dataset) or 0

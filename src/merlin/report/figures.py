@@ -1,7 +1,7 @@
-"""Figures drawn with matplotlib, as SVG that takes its colours from the reader's colour scheme.
+"""Matplotlib figures as SVG that follow the reader's colour scheme.
 
-A figure is drawn with the colours of the light scheme; in the SVG each of them becomes a CSS
-variable, which `templates/chart.css` gives a second value for the dark scheme.
+A figure is drawn in the colours of the light scheme. In the SVG each colour becomes a CSS variable,
+for which `templates/chart.css` defines a second value in the dark scheme.
 """
 
 import io
@@ -22,7 +22,7 @@ from merlin.report.selection import METHODS
 
 INK, SOFT, RULE, ACCENT, ON_ACCENT = "#1b2128", "#56606b", "#dfe3e8", "#17498f", "#fffffe"
 ON_TILE = "#1b2129"
-"""Of a number on a tile of middling strength: ink by day, but `ON_ACCENT` at night."""
+"""Numbers on tiles of medium strength: dark in the light scheme, `ON_ACCENT` in the dark one."""
 SERIES = (
     *("#1d5fc4", "#0b8585", "#6d3fc0", "#4b93c9", "#a4609a", "#c2571a", "#2b8a3e", "#8f7200"),
     *("#7a5c3e", "#c22f55", "#5f6873", "#cc3f94", "#8a1f1f", "#3d6b6b", "#55741d", "#33415c"),
@@ -32,7 +32,7 @@ VARIABLES = {
     **{ON_ACCENT: "on-accent", ON_TILE: "on-tile"},
     **{colour: f"c{i}" for i, colour in enumerate(SERIES)},
 }
-"""Colours of the light scheme, and the names of their CSS variables."""
+"""Colours of the light scheme, with the names of their CSS variables."""
 SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # measures the text; chart.css names the font that is shown
@@ -62,13 +62,13 @@ SETTINGS: dict[Any, Any] = {
 GAP, MARGIN, LEGEND_LINE, LEGEND_WIDTH = 16, 8, 18, 170
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 DRAWN, ON_TILES = "drawn ", "on-tile "
-"""Begin the ids of what shows data, and of numbers on tiles. They become classes, and what follows
-is told to a reader who points at the thing."""
+"""Prefixes of the ids of data elements and of numbers on tiles. They become classes, and the rest
+of the id becomes the tooltip."""
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How the line of one method looks."""
+    """The line style of one method."""
 
     colour: str
     width: float
@@ -88,7 +88,7 @@ class LineStyle:
 
 
 def line_styles(methods: Sequence[str]) -> dict[str, LineStyle]:
-    """A style for every method, the same in every figure that has the same methods."""
+    """A style for every method, the same in all figures with the same methods."""
     taken: dict[str, int] = {}
     for method in methods:
         algo = method.split(" ")[0]
@@ -106,7 +106,7 @@ def _line_style(index: int) -> LineStyle:
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing. Sizes are pixels; `box` is the plot's left, top, right and bottom in it."""
+    """One drawing. Sizes are in pixels; `box` is the left, top, right and bottom of the plot."""
 
     size: tuple[float, float]
     box: tuple[float, float, float, float]
@@ -114,7 +114,7 @@ class Panel:
     draw: Callable[[Axes], None] = field(compare=False)
 
     def svg(self, name: str) -> str:
-        """The panel alone, to stand within a page; `name` is one that no other panel has."""
+        """The panel alone, for embedding in a page; `name` must be unique within it."""
         return _render([(self, 0.0, 0.0)], self.size, name, self.label)
 
 
@@ -135,11 +135,11 @@ class Figure:
 
     @property
     def svgs(self) -> list[str]:
-        """Each panel by itself, for a page in which they flow."""
+        """Each panel separately, for a page with a fluid layout."""
         return [panel.svg(f"{self.name}-{i}") for i, panel in enumerate(self.panels)]
 
     def standalone(self, style: str, columns: int = 4) -> str:
-        """All panels and the legend as an SVG file of its own, with a style sheet."""
+        """All panels and the legend as a standalone SVG file with a style sheet."""
         wide = max(panel.size[0] for panel in self.panels)
         tall = max(panel.size[1] for panel in self.panels)
         columns = min(columns, len(self.panels))
@@ -168,7 +168,7 @@ def _render(
     legend: Sequence[str] = (),
     style: str = "",
 ) -> str:
-    """Panels at their places as one SVG; the same panels and name give the same bytes."""
+    """Place panels in one SVG; the same panels and name give the same bytes."""
     width, height = size
     with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
         # The reader's browser may have the glyphs that matplotlib's own font has not.
@@ -203,10 +203,10 @@ def _draw_legend(canvas: Canvas, methods: Sequence[str], size: tuple[float, floa
 
 
 def _tidy(text: str, size: tuple[float, float], label: str, style: str) -> str:
-    """What matplotlib wrote, with variables for colours and without what only it needs.
+    """Post-process matplotlib's output: use variables for colours, and remove what is not needed.
 
-    Ids go, as a page may hold one only once; but for those of shapes that are drawn several
-    times, which differ from figure to figure by their salt.
+    Ids are removed, since they must be unique within a page. Those of shared shapes are kept; a
+    salt makes them differ between figures.
     """
     text = re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f]", "\N{REPLACEMENT CHARACTER}", text)
     root = ElementTree.fromstring(text)

@@ -1,4 +1,4 @@
-"""Tasks with fixed goals: the success at each, and what is published for fewer updates."""
+"""Tasks with fixed goals: success at each goal, and published numbers for fewer updates."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ def per_goal(part: Sequence[Row], grid: str) -> list[TextTable]:
 
 
 def sooner(part: Sequence[Row]) -> list[TextTable]:
-    """What another study has for 100,000 updates, of the datasets that there are rows of."""
+    """Published numbers of another study at 100,000 updates, for the datasets with rows."""
     known = paper.ogbench()["100k"]
     tasks = [task for task in dict.fromkeys(row.task for row in part) if task in known]
     if not tasks:

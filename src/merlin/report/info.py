@@ -1,4 +1,4 @@
-"""What `merlin info` found, as one page that needs nothing but itself."""
+"""The output of `merlin info` as a self-contained page."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def page(title: str, summary: str, facts: list[str], about: Mapping[str, Any]) -> str:
-    """The page; `about` is what `merlin.data.describe.describe` returns."""
+    """Render the page; `about` is the return value of `merlin.data.describe.describe`."""
     environment = Environment(
         loader=PackageLoader("merlin.report"),
         autoescape=True,

@@ -1,14 +1,12 @@
-"""Published numbers: the paper's, and those of OGBench.
+"""Published numbers of the paper and of OGBench.
 
-The paper's are mean and deviation over ten seeds, after 500,000 updates.
+The paper reports means and standard deviations over ten seeds, after 500,000 updates. It does not
+say which policy is scored. The numbers are consistent with the best of many evaluations during
+training (on PointReach they exceed the mean return of an optimal policy), so they are compared with
+`best`. In the paper's average ranks, ties all get the better rank; ours share their ranks.
 
-The paper does not say which policy they score. They fit the best of many evaluations during
-training (on PointReach they exceed what an optimal policy returns on average), so `best` is the
-number of ours to compare them with. In its average ranks equal scores all get the better rank;
-ours share their ranks.
-
-OGBench's are means over eight seeds, after a million updates, of the last three evaluations. For
-100,000 updates there are numbers of another study, the best evaluation of ten seeds.
+OGBench reports means over eight seeds, after a million updates, averaged over the last three
+evaluations. For 100,000 updates, another study reports the best evaluation of ten seeds.
 """
 
 import json
@@ -19,11 +17,11 @@ from typing import NamedTuple
 from merlin.envs.ogbench import DOWNLOADED, REGENERATED
 
 Numbers = dict[str, dict[str, dict[str, tuple[float, ...]]]]
-"""Variant, task, method to mean and, where it is known, deviation."""
+"""Maps variant, task and method to the mean and, if known, the standard deviation."""
 
 
 class Reference(NamedTuple):
-    """What tables call the published numbers."""
+    """The names of the published numbers in tables."""
 
     label: str
     words: str
@@ -39,19 +37,19 @@ def reference(grid: str) -> Reference:
 
 @cache
 def ogbench() -> dict[str, dict[str, dict[str, tuple[float, ...]]]]:
-    """Success rates: 1M or 100k updates, then task, then method."""
+    """Success rates, keyed by 1M or 100k updates, then task, then method."""
     return json.loads(resources.files("merlin.report").joinpath("ogbench.json").read_text())
 
 
 @cache
 def tables() -> dict[str, Numbers]:
-    """All tables by name."""
+    """All tables, keyed by name."""
     text = resources.files("merlin.report").joinpath("paper.json").read_text()
     return json.loads(text)
 
 
 def table(grid: str, *, pixels: bool, metric: str) -> Numbers:
-    """The table that a grid repeats; empty where there is none."""
+    """The published table for a grid; empty if there is none."""
     if grid == "ogbench":
         known = ogbench()["1M"] if metric == "success" else {}
         return {DOWNLOADED: known, REGENERATED: known}

@@ -1,4 +1,4 @@
-"""Where every number comes from: rows, the commands that made them, data, machine, versions."""
+"""The origin of every number: rows, commands, data, machines and versions."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from merlin.report.text_tables import NONE, RowGroup, TextCell, TextTable, plain
 
 
 def provenance(everything: Sequence[Row], counted: Sequence[Row]) -> list[TextTable]:
-    """Data, machines, and all rows; the rows of one average stand together."""
+    """Tables of the data, the machines and all rows, grouped by the averages they enter."""
     machines = _distinct_machines(everything)
     found = []
     if any(row.data for row in everything):

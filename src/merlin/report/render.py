@@ -1,7 +1,7 @@
-"""A report as HTML, Markdown and LaTeX, by the templates in `templates/`.
+"""Render a report as HTML, Markdown and LaTeX with the templates in `templates/`.
 
-Whatever a template prints is escaped for its language: Jinja's own escaping in HTML, and the two
-functions below elsewhere.
+All template output is escaped for its language: by Jinja in HTML, and by the two functions below
+otherwise.
 """
 
 import re
@@ -37,18 +37,18 @@ _TEX = {
 
 
 class Escaped(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
 
 def escape_tex(text: object) -> str:
-    """Text in which no sign has a meaning for TeX."""
+    """Escape all characters that are special in TeX."""
     return "".join(_TEX.get(sign, sign) for sign in _one_line(text))
 
 
 def escape_markdown(text: object) -> str:
-    """Text in which nothing is markup, neither Markdown's nor HTML's."""
+    """Escape all characters that are markup in Markdown or HTML."""
     if isinstance(text, Escaped):
         return text
     escaped = _one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -58,7 +58,7 @@ def escape_markdown(text: object) -> str:
 
 
 def _markdown_code(text: str) -> Escaped:
-    """Text between backticks: one cannot be escaped there, and a bar ends the cell even there."""
+    """Text as inline code, where backticks cannot be escaped and a bar still ends a table cell."""
     return Escaped(_one_line(text).replace("`", "'").replace("|", "\\|"))
 
 
@@ -107,7 +107,7 @@ _LATEX = _environment(
 
 
 def html(report: Report) -> str:
-    """One page that needs nothing but itself."""
+    """A self-contained page."""
     return _HTML.get_template("page.html").render(report=report)
 
 
@@ -117,7 +117,7 @@ def markdown(report: Report) -> str:
 
 
 def headline(report: Report) -> str:
-    """The main tables, for a README; made from rows, never by hand."""
+    """The main tables for a README, generated from rows."""
     return _MARKDOWN.get_template("headline.md").render(report=report)
 
 
@@ -127,18 +127,18 @@ def markdown_table(table: TextTable) -> str:
 
 
 def latex(report: Report) -> str:
-    """One `table` environment per table of scores, final and best apart; needs booktabs."""
+    """One `table` environment per table and protocol; requires booktabs."""
     return _LATEX.get_template("tables.tex").render(report=report)
 
 
 def svg(figure: Figure) -> str:
-    """A figure as a file of its own, which follows the reader's colour scheme."""
+    """A figure as a standalone file that follows the reader's colour scheme."""
     sheet = _HTML.get_template("chart.css").render() + "svg.chart { background: var(--paper); }\n"
     return figure.standalone(sheet)
 
 
 def with_headline(page: str, block: str) -> str:
-    """A page whose part between the two markers is replaced."""
+    """Replace the part of a page between the two markers."""
     if page.count(START) != 1 or page.count(END) != 1 or page.index(START) > page.index(END):
         raise MerlinError(f"The page needs {START} and after it {END}, each once.")
     before, rest = page.split(START)

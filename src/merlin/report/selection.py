@@ -1,4 +1,4 @@
-"""Which rows of bench folders count in a report, and in which order they stand."""
+"""Select and order the rows of benchmark folders for a report."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ METHODS = (
     *("merlin", "merlin-p", "merlin-np", "merlin-mb", "merlin-ts"),
     *("gofar", "wgcsl", "gcsl", "gcsl-ts", "am", "dd", "g-dql", "beso"),
 )
-"""In the paper's order, its own methods first."""
+"""In the paper's order, with its own methods first."""
 IMAGE_ONLY = {*IMAGE_SETTINGS, "latent_updates", "latent_units"}
-"""Settings that say how images are learned from."""
+"""Settings that only apply to images."""
 
 
 def read(folders: Sequence[Path]) -> list[Row]:
-    """All rows of some bench folders, in the order of the tables."""
+    """Read all rows of the given benchmark folders, in the order of the tables."""
     if not folders:
         raise MerlinError("DIR: name a folder that `merlin bench` has written.")
     rows: list[Row] = []
@@ -34,10 +34,10 @@ def read(folders: Sequence[Path]) -> list[Row]:
 
 
 def select(rows: Sequence[Row]) -> list[Row]:
-    """The rows that count: one per cell and seed, the same number of updates in every average.
+    """The rows that count: one per cell and seed, with equal numbers of updates in every average.
 
-    A cell that was run again counts once, the latest that was done. Where some seeds of a dataset
-    and method were trained for longer than others, only the longest count. Failed rows never do.
+    If a cell was run several times, only the latest success counts. If some seeds of a dataset and
+    method were trained longer than others, only the longest count. Failed rows never count.
     """
     latest: dict[tuple, Row] = {}
     for row in rows:
@@ -87,21 +87,21 @@ def column(row: Row) -> str | None:
 
 
 def failures(rows: Sequence[Row]) -> list[Row]:
-    """Failed rows without a success of the same cell, each cell once."""
+    """Failed rows of cells that never succeeded, one per cell."""
     done = {(*_group(row), row.seed) for row in rows if row.done}
     last = {(*_group(row), row.seed): row for row in rows if not row.done}
     return [row for key, row in last.items() if key not in done]
 
 
 def anchor(row: Row) -> str:
-    """Where in the page the rows stand that are averaged with this one."""
+    """The anchor of the rows on the page that are averaged with this one."""
     parts = [row.grid, row.task, row.variant, row.method, "pixels" * row.pixels]
     text = "-".join(part for part in parts if part)
     return "rows-" + "".join(c if c.isalnum() or c in "-_." else "_" for c in text)
 
 
 def order(row: Row) -> tuple:
-    """As the paper orders its tables."""
+    """Sort key that follows the paper's tables."""
     names = (*dataset_order(row.dataset), *method_order(row.method))
     return row.grid, row.pixels, *names, row.seed, row.finished
 

@@ -1,7 +1,7 @@
-"""Rows to tables of scores: datasets down, methods across, the paper's number in every cell.
+"""Tables of scores: one row per dataset and one column per method, with the paper's numbers.
 
-`final` (the policy after the last update, on fixed episodes) and `best` (the evaluation
-with the highest return during training) are two tables in one; no number mixes them.
+`final` (the policy after the last update, on fixed episodes) and `best` (the evaluation with the
+highest return during training) are separate throughout; no number mixes them.
 """
 
 from collections import Counter
@@ -22,12 +22,12 @@ DIGITS = 2
 
 Ordered = TypeVar("Ordered", int, str)
 Datasets = dict[tuple[str, str], dict[str, list[Row]]]
-"""(variant, task), then method, to the rows of its seeds."""
+"""Maps (variant, task), then method, to the rows of its seeds."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """Mean over seeds, and deviation where there is more than one."""
+    """Mean over seeds, and the standard deviation if there are several."""
 
     mean: float
     deviation: float | None = None
@@ -35,7 +35,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Cell:
-    """One method on one dataset, by both protocols, and the paper's number."""
+    """One method on one dataset, under both protocols, with the paper's number."""
 
     final: Score | None = None
     best: Score | None = None
@@ -49,7 +49,7 @@ class Cell:
         return self.final if protocol == "final" else self.best
 
     def difference(self, protocol: str) -> float | None:
-        """Ours less the paper's, as printed: 0 means the same to the last digit."""
+        """Our number minus the paper's, as printed: 0 means equal to the last digit."""
         ours = self.get(protocol)
         if ours is None or self.paper is None:
             return None
@@ -66,7 +66,7 @@ class Line:
     lowest_wins: bool = False  # ranks
 
     def winners(self, protocol: str) -> set[int]:
-        """Columns with the best mean, as printed; none where there is nothing to compare."""
+        """Columns with the best mean, as printed; empty if there is nothing to compare."""
         scores = [None if self.on_other_data(c) else c.get(protocol) for c in self.cells]
         means = {i: round(s.mean, DIGITS) for i, s in enumerate(scores) if s is not None}
         if len(means) < 2:
@@ -76,16 +76,16 @@ class Line:
 
     @property
     def updates(self) -> int | None:
-        """Those of most of its cells, the more of equally many."""
+        """The most frequent number of updates among its cells; the larger one of a tie."""
         return usual(cell.updates for cell in self.cells if cell.updates)
 
     def on_other_data(self, cell: Cell) -> bool:
-        """Whether a cell was trained on other data than most of its line."""
+        """Whether a cell was trained on different data from most of its line."""
         data = usual(cell.data for cell in self.cells if cell.data)
         return cell.data not in (None, data)
 
     def unlike(self, cell: Cell) -> str:
-        """What a cell is marked with that differs from its line in updates or data."""
+        """The mark of a cell whose updates or data differ from the rest of its line."""
         marks = []
         if cell.updates not in (None, self.updates):
             marks.append(f"after {short_number(cell.updates or 0)} updates")
@@ -95,7 +95,7 @@ class Line:
 
 
 def usual(values: Iterable[Ordered]) -> Ordered | None:
-    """The most frequent value, the highest of equally frequent ones."""
+    """The most frequent value; the highest one of a tie."""
     counts = Counter(values)
     return max(counts, key=lambda value: (counts[value], value), default=None)
 
@@ -120,7 +120,7 @@ class Table:
 
 
 def by_dataset(rows: Sequence[Row]) -> Datasets:
-    """Rows that have scores, by dataset and method, in the order of the tables."""
+    """Rows with scores, by dataset and method, in the order of the tables."""
     found: Datasets = {}
     for row in sorted((r for r in rows if r.final), key=lambda r: dataset_order(r.dataset)):
         found.setdefault(row.dataset, {}).setdefault(row.method, []).append(row)
@@ -134,7 +134,7 @@ def methods_of(datasets: Datasets) -> tuple[str, ...]:
 def comparable(datasets: Datasets) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
     """Methods and datasets that can be averaged side by side: every method on every dataset.
 
-    A method with fewer than half of the datasets is left out, rather than most of the datasets. A
+    A method with fewer than half of the datasets is excluded, rather than most of the datasets. A
     method has a dataset if it was trained on the same data as most others.
     """
     data = {d: usual(map(fingerprint, methods.values())) for d, methods in datasets.items()}
@@ -149,12 +149,12 @@ def comparable(datasets: Datasets) -> tuple[tuple[str, ...], list[tuple[str, str
 
 
 def fingerprint(rows: Sequence[Row]) -> str:
-    """Of the data that rows were trained on; empty where rows do not say."""
+    """Fingerprint of the rows' training data; empty if unknown."""
     return rows[0].data.get("fingerprint", "")
 
 
 def scores(rows: Sequence[Row], protocol: str, metric: str) -> np.ndarray:
-    """One number per seed; empty where a row lacks that protocol."""
+    """One number per seed; empty if a row lacks that protocol."""
     found = [getattr(row, protocol) for row in rows]
     return np.array([score[metric] for score in found if score is not None], float)
 
@@ -165,7 +165,7 @@ def score(rows: Sequence[Row], protocol: str, metric: str) -> Score | None:
 
 
 def build(rows: Sequence[Row], *, grid: str, pixels: bool, metric: str) -> Table:
-    """The table of one grid and metric, as the paper prints it."""
+    """The table of one grid and metric, in the paper's layout."""
     datasets = by_dataset(rows)
     methods = methods_of(datasets)
     numbers = paper.table(grid, pixels=pixels, metric=metric)
@@ -207,7 +207,7 @@ def _cell(rows: Sequence[Row], method: str, metric: str, numbers: paper.Numbers)
 
 
 def _summaries(lines: Sequence[Line], own: Datasets, methods: tuple[str, ...]) -> list[Line]:
-    """Average and average rank over the datasets that all compared methods have."""
+    """Average and average rank over the datasets shared by all compared methods."""
     kept, shared = comparable(own)
     if len(shared) < 2:
         return []
@@ -218,7 +218,7 @@ def _summaries(lines: Sequence[Line], own: Datasets, methods: tuple[str, ...]) -
 
     def line(name: str, summarise: Callable[[np.ndarray], np.ndarray], **kind: bool) -> Line:
         def across(get: Callable[[Cell], Score | None]) -> dict[int, Score]:
-            """By column; none at all where one of the numbers is missing."""
+            """Keyed by column; empty if any number is missing."""
             means = [[score.mean for c in cells if (score := get(c))] for cells in chosen]
             if any(len(row) < len(columns) for row in means):
                 return {}

@@ -1,4 +1,4 @@
-"""Tables as plain text in cells, the form that HTML, Markdown and LaTeX have in common."""
+"""Tables as plain text in cells, the common form for HTML, Markdown and LaTeX."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from merlin.report.tables import DIGITS, PROTOCOLS, Cell, Line, Score, Table
 NONE = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
 WIDE = 2
-"""Up to so many methods, each has columns of its own for final, best and what is published."""
+"""Up to this many methods, each has separate columns for final, best and published scores."""
 
 
 @dataclass(frozen=True)
 class TextCell:
-    """What stands in a cell."""
+    """The content of a cell."""
 
     text: str
     bold: bool = False
@@ -34,7 +34,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table; the first `labels` columns are words, the others numbers."""
+    """A table; the first `labels` columns are text, the others numbers."""
 
     key: str
     title: str
@@ -55,14 +55,14 @@ def plain_table(
     protocol: str | None = None,
     collapsed: bool = False,
 ) -> TextTable:
-    """A table without groups, from plain words."""
+    """A table without groups, from plain strings."""
     texts = tuple(tuple(c if isinstance(c, TextCell) else TextCell(c) for c in row) for row in rows)
     group = (RowGroup(texts),)
     return TextTable(key, title, tuple(header), group, labels, protocol, collapsed)
 
 
 def number(score: Score | None) -> str:
-    """Mean and deviation over seeds; a single seed has none, and a summary needs none."""
+    """Mean and standard deviation over seeds; only the mean for one seed and for summaries."""
     if score is None:
         return NONE
     text = f"{score.mean:.{DIGITS}f}"
@@ -70,12 +70,12 @@ def number(score: Score | None) -> str:
 
 
 def arrow(difference: float | None) -> str:
-    """Which way ours differs from the paper's number."""
+    """The direction in which our number differs from the paper's."""
     return "" if difference is None else "▲" if difference > 0 else "▼" if difference < 0 else "="
 
 
 def mark(difference: float | None) -> str:
-    """The difference from the paper's number with its sign and arrow."""
+    """The difference from the paper's number, with sign and arrow."""
     if difference is None:
         return ""
     signed = f"{difference:+.{DIGITS}f}".replace("-", MINUS) if difference else f"{0:.{DIGITS}f}"

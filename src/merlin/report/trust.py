@@ -1,4 +1,4 @@
-"""What `merlin trust` found, as one page that needs nothing but itself."""
+"""The output of `merlin trust` as a self-contained page."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def page(title: str, verdict: str, about: Mapping[str, Any]) -> str:
-    """The page; `about` is what `Trust.to_json` returns."""
+    """Render the page; `about` is the return value of `Trust.to_json`."""
     environment = Environment(
         loader=PackageLoader("merlin.report"),
         autoescape=True,
@@ -21,7 +21,7 @@ def page(title: str, verdict: str, about: Mapping[str, Any]) -> str:
 
 
 def _dots(goals: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Where a map of the first two dimensions shows each goal, in percent."""
+    """The position of each goal on a map of the first two dimensions, in percent."""
     if len(goals[0]["goal"]) < 2:
         return []
     columns = [[goal["goal"][dim] for goal in goals] for dim in range(2)]

@@ -1,4 +1,4 @@
-"""From bench folders to the files of a report."""
+"""Write the files of a report from benchmark folders."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from merlin.report import content, render, selection
 def write_report(folders: Sequence[Path], out: Path | None = None) -> dict[str, Any]:
     """Write report.html, report.md, headline.md, tables.tex and figures/*.svg.
 
-    They go to the first folder unless `out` names another. The same rows give the same bytes.
+    They go to the first folder unless `out` is given. The same rows give the same bytes.
     """
     everything = selection.read(folders)
     report = content.build(everything)

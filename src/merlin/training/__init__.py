@@ -1,1 +1,1 @@
-"""From a learner and a dataset to a trained run."""
+"""Training: from a learner and a dataset to a finished run."""

@@ -1,7 +1,7 @@
-"""Checkpoints of a run: how far its seeds have come, and what their evaluations found.
+"""Checkpoints of a run: the training state of its seeds, and their evaluations so far.
 
-checkpoint-SEEDS.safetensors is the newest, previous-SEEDS.safetensors the one before it, which is
-taken when the newest is damaged.
+checkpoint-SEEDS.safetensors is the newest. previous-SEEDS.safetensors is the one before it, used if
+the newest is damaged.
 """
 
 import sys
@@ -24,25 +24,25 @@ from merlin.types import State
 
 @dataclass(frozen=True)
 class Position:
-    """How far a group of seeds has come, without what its evaluations found.
+    """The training state of a group of seeds, without its evaluations.
 
-    Metrics are summed update by update, in the same order however the run is cut.
+    Metrics are summed update by update, so the order does not depend on how a run is split.
     """
 
     step: int
     state: State
-    sums: dict[str, Any] | None = None  # of metrics, over the updates after `since`
+    sums: dict[str, Any] | None = None  # of metrics, over the updates since `since`
     since: int = 0
-    logged: int = 0  # the step of the last row of metrics
+    logged: int = 0  # the step of the last logged row of metrics
 
 
 @dataclass(frozen=True)
 class Evaluations:
-    """What the evaluations of one seed found so far."""
+    """The evaluations of one seed so far."""
 
     best: Score | None = None
     scores: tuple[Score, ...] = ()
-    predictions: tuple[Prediction, ...] = ()  # of held-out steps
+    predictions: tuple[Prediction, ...] = ()  # on held-out steps
 
     @property
     def step(self) -> int:
@@ -52,7 +52,7 @@ class Evaluations:
 
     @property
     def best_prediction(self) -> Prediction | None:
-        """The first with the least action error."""
+        """The first prediction with the lowest action error."""
         return min(self.predictions, key=lambda found: found.action_error, default=None)
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Evaluations:
 
 @dataclass(frozen=True)
 class About:
-    """What a checkpoint says beside its arrays; older ones have no sums and their steps."""
+    """The metadata of a checkpoint; older ones lack `sums` and its steps."""
 
     step: int
     known: tuple[dict[str, Any], ...]  # evaluations of each seed
@@ -86,7 +86,7 @@ class About:
 
 
 class Checkpoints:
-    """The two checkpoints of seeds that train together."""
+    """The two checkpoints of a group of seeds."""
 
     def __init__(self, folder: Path, seeds: tuple[int, ...]):
         name = f"{'-'.join(map(str, seeds))}.safetensors"
@@ -94,7 +94,7 @@ class Checkpoints:
         self.last, self.previous = folder / f"checkpoint-{name}", folder / f"previous-{name}"
 
     def save(self, at: Position, known: Sequence[Evaluations]) -> None:
-        """Write the newest; what was the newest is kept."""
+        """Write a new checkpoint and keep the previous one."""
         about = {
             "step": at.step,
             "since": at.since,
@@ -105,7 +105,7 @@ class Checkpoints:
         save_tree(self.last, at.state, about, keep=self.previous)
 
     def load(self, like: State) -> tuple[Position, list[Evaluations]] | None:
-        """The newest that is whole, or None if there is none yet; `like` has the state's shapes."""
+        """Load the newest intact checkpoint, or None; `like` has the shapes of the state."""
         if not (self.last.exists() or self.previous.exists()):
             return None
         try:
@@ -121,7 +121,7 @@ class Checkpoints:
         state, content = load_tree(path, like)
         about: About = read_as(About, content, path)
         if len(about.known) != len(self.seeds):
-            raise MerlinError(f"{path}: is of {len(about.known)} seeds; train anew.")
+            raise MerlinError(f"{path}: holds {len(about.known)} other seeds; train again.")
         sums: dict[str, Any] | None = None
         if about.sums is not None:
             sums = {name: jnp.asarray(v, jnp.float32) for name, v in about.sums.items()}
@@ -133,9 +133,9 @@ class Checkpoints:
 
 
 def steps_done(folder: Path) -> Iterator[int]:
-    """The updates after which the checkpoints of a run folder were written.
+    """The number of updates at each checkpoint in a run folder.
 
-    A damaged one is passed over if the one before it can be read.
+    A damaged checkpoint is skipped if the previous one is readable.
     """
     for path in folder.glob("checkpoint-*.safetensors"):
         try:

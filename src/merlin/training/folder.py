@@ -1,6 +1,6 @@
-"""What run.json says, and where a run folder keeps what.
+"""The contents of run.json, and the layout of a run folder.
 
-It needs nothing heavy, so that a robot can read a run folder, too.
+It imports nothing heavy, so that a robot can read a run folder.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _FILES = {"final": "policy.safetensors", "best": "best.safetensors"}
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long to train, and how often to log, evaluate and save."""
+    """How many updates to train, and how often to log, evaluate and save."""
 
     updates: int = 5000
     eval_every: int = 2000
@@ -35,7 +35,7 @@ class Schedule:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if value < 1:
-                raise MerlinError(f"{name}: {value} is not 1 or more.")
+                raise MerlinError(f"{name}: {value} is below 1; give at least 1.")
         for name in ("eval_episodes", "final_episodes"):
             check_episodes(name, vars(self)[name])
 
@@ -45,13 +45,13 @@ class Schedule:
         return min(self.updates, *((after // each + 1) * each for each in every))
 
     def due(self, every: int, step: int) -> bool:
-        """Whether something that is done `every` so many updates, and at the end, is done now."""
+        """Whether something that happens `every` so many updates, and at the end, is due."""
         return step > 0 and (step % every == 0 or step == self.updates)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the data of a run is, if it is on disk, and what identifies it."""
+    """Where the data of a run is, if on disk, and its fingerprint."""
 
     path: str | None = None
     fingerprint: str | None = None
@@ -59,15 +59,15 @@ class Source:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What a run was asked to do. Fields that are None are not in the file."""
+    """The configuration of a run. Fields that are None are omitted from the file."""
 
     algo: str
     settings: dict[str, Any]  # of the learner
     task: str | None
     data: Source
-    dimensions: tuple[int, ...]  # of observation, action and goal
+    dimensions: tuple[int, ...]  # sizes of observation, action and goal
     seeds: tuple[int, ...]
-    together: bool  # whether the seeds train at the same time
+    together: bool  # whether all seeds train in parallel
     schedule: Schedule
     variant: str | None = None
     augment: dict[str, Any] | None = None  # name and settings
@@ -75,8 +75,8 @@ class RunConfig:
     goal: str = "vector"
     shift: int = 0
     latents: dict[str, Any] | None = None
-    held_out: float | None = None  # share of episodes that are kept aside; None for no episode
-    phi: tuple[int, ...] | None = None  # which numbers of a state are its goal
+    held_out: float | None = None  # fraction of episodes held out; None if there are none
+    phi: tuple[int, ...] | None = None  # which columns of a state are its goal
     version: str | None = None  # of merlin
 
     def to_json(self) -> dict[str, Any]:
@@ -91,15 +91,15 @@ class RunConfig:
             raise MerlinError(f"{where}: was written by another version of merlin.")
         schedule = {field.name for field in fields(Schedule)}
         if missing := sorted(schedule - content.keys()):
-            raise MerlinError(f"{where}: lacks {missing[0]!r}; train anew.")
+            raise MerlinError(f"{where}: lacks {missing[0]!r}; train again.")
         own = {key: value for key, value in content.items() if key not in schedule}
         config: Self = read_as(cls, {**own, "schedule": content}, where)
         if not config.seeds or min(config.seeds) < 0 or len(config.dimensions) < 3:
-            raise MerlinError(f"{where}: names no seeds or no dimensions; train anew.")
+            raise MerlinError(f"{where}: names no seeds or no dimensions; train again.")
         return config
 
     def difference(self, other: "RunConfig") -> str | None:
-        """The first field in which the updates of two runs would differ."""
+        """The first field that would make the updates of two runs differ."""
         same = ("algo", "settings", "augment", "mix", "goal", "shift", "latents", "task", "seeds")
         one, two = self.to_json(), other.to_json()
         names = (*same, "held_out", "eval_episodes", "eval_every")
@@ -107,9 +107,9 @@ class RunConfig:
 
 
 def read_config(folder: Path) -> RunConfig:
-    """What a run was asked to do."""
+    """Read the configuration of a run."""
     if not folder.is_dir():
-        raise MerlinError(f"{folder}: no such run folder; give what `merlin train --out` made.")
+        raise MerlinError(f"{folder}: no such run folder; give one made by `merlin train --out`.")
     path = folder / "run.json"
     return RunConfig.from_json(read_json(path, "a run folder"), path)
 
@@ -119,7 +119,7 @@ def write_config(folder: Path, config: RunConfig) -> None:
 
 
 def policy_file(folder: Path, seed: int | None = None, checkpoint: str = "final") -> Path:
-    """The policy of one seed, the first unless given; `checkpoint` is 'final' or 'best'."""
+    """The policy file of one seed, by default the first; `checkpoint` is 'final' or 'best'."""
     if checkpoint not in CHECKPOINTS:
         raise MerlinError(f"checkpoint: {checkpoint!r} is neither final nor best.")
     seeds = read_config(folder).seeds
@@ -140,16 +140,16 @@ def is_run(folder: Path) -> bool:
 
 
 def refuse_finished(folder: Path, resume: bool) -> None:
-    """Do not write over a run that nobody asked to resume."""
+    """Raise an error rather than overwrite a run, unless it is being resumed."""
     if is_run(folder) and not resume:
         raise MerlinError(f"{folder}: holds a run already; resume it, or choose another folder.")
 
 
 @contextlib.contextmanager
 def opened(folder: Path, resume: bool) -> Iterator[None]:
-    """Make a run folder, or take the one there, and let no other process train in it.
+    """Create or open a run folder and lock it against other training processes.
 
-    The lock ends with its process, however that ends.
+    The lock is released when the process ends, however it ends.
     """
     refuse_finished(folder, resume)
     strange = folder.is_dir() and {path.name for path in folder.iterdir()} - {LOCK}

@@ -1,7 +1,7 @@
-"""Updates from images that stay on disk: the next batches are gathered while one is learned from.
+"""Updates on images that stay on disk; the next minibatches are loaded in the background.
 
-The sampler runs as for vectors, but on the numbers of rows instead of observations: it draws the
-same batches from the same key. A thread replaces the numbers by the images.
+The sampler runs as it does for vectors, but on row numbers instead of observations, so it draws the
+same minibatches from the same key. A thread replaces the row numbers by images.
 """
 
 import functools
@@ -22,9 +22,9 @@ from merlin.types import Batch, PRNGKeyArray, State
 def streamed_chunk(
     learner: Learner, images: Images, sizes: tuple[int, int] | None = None, pad: int = 0
 ) -> Callable[..., tuple[State, dict]]:
-    """The inner loop: updates `start` to `stop`, metrics added to `sums`, as in `make_chunk`.
+    """The inner loop: updates `start` to `stop`, with metrics added to `sums`, as in `make_chunk`.
 
-    With a `pad` every image is moved by up to so many pixels in each direction, at random.
+    With `pad`, every image is shifted randomly by up to that many pixels in each direction.
     """
     draw, update = compiled_draw(learner, sizes, pad), compiled_update(learner)
     wanted: dict[str, bool] = {}
@@ -46,7 +46,8 @@ def streamed_chunk(
 
         behind: Any = None
         for batch, update_key in ahead(make, range(start, stop)):
-            # One update runs while the next is sent; more would pile up batches in memory.
+            # One update runs while the next is transferred; more would pile up minibatches in
+            # memory.
             jax.block_until_ready(behind)
             behind = sums
             state, metrics = update(state, batch, update_key)
@@ -60,7 +61,7 @@ def streamed_chunk(
 
 @functools.cache
 def compiled_draw(learner: Learner, sizes: tuple[int, int] | None, pad: int) -> Callable[..., Any]:
-    """Update number to its batch, with rows for images, its shifts, and its key."""
+    """Maps an update's number to its minibatch (with rows for images), its shifts and its key."""
 
     def draw(
         trajectories: Any, key: PRNGKeyArray, step: Any
@@ -81,12 +82,12 @@ def compiled_draw(learner: Learner, sizes: tuple[int, int] | None, pad: int) -> 
 
 @functools.cache
 def compiled_update(learner: Learner) -> Callable[..., tuple[State, dict]]:
-    """The learner's update, compiled once for all the seeds that train one after the other."""
+    """The learner's update, compiled once for all seeds that train one after another."""
     return jax.jit(learner.update)
 
 
 def _used(learner: Learner, shape: tuple[int, ...], drawn: Any, state: State) -> dict[str, bool]:
-    """Which images an update looks at: the others need not be read."""
+    """Which images an update uses; the others need not be read."""
     batch, _, key = drawn
     like = {
         name: jax.ShapeDtypeStruct((*rows.shape, *shape), np.uint8)
@@ -100,7 +101,7 @@ def _used(learner: Learner, shape: tuple[int, ...], drawn: Any, state: State) ->
 
 
 def _fill(batch: Batch, offsets: Any, images: Images, wanted: dict[str, bool], pad: int) -> Batch:
-    """The images in place of their numbers; blank ones where nobody looks."""
+    """Replace row numbers by images, with blanks where the update ignores them."""
     shown: dict[str, Any] = {}
     for index, (name, rows) in enumerate(batch.shown().items()):
         if not wanted[name]:

@@ -1,4 +1,4 @@
-"""The training loop: blind to the method, exact when resumed."""
+"""The training loop: independent of the method, and exact when resumed."""
 
 import functools
 import shlex
@@ -35,19 +35,19 @@ from merlin.training.runs import SeedLog, save_policy
 from merlin.types import PRNGKeyArray, State
 
 PIECE_SECONDS = 2.0
-"""How long the compiled loop runs before it returns, so that progress is shown."""
+"""How long the compiled loop runs before it returns to show progress."""
 SAVE_SECONDS = 60.0
-"""A checkpoint is written at least so often: a slow method loses no more when it is killed."""
+"""Maximum time between checkpoints, which limits the loss if a slow run is killed."""
 
 
 class Pace:
-    """How many updates to do in one piece."""
+    """Chooses the number of updates per call of the compiled loop."""
 
     def __init__(self) -> None:
         self.updates = 1
 
     def measure(self, updates: int, seconds: float) -> None:
-        """Choose the next piece by the last one, which may have been too short to time well."""
+        """Set the next number from the last call, which may have been too short to time well."""
         fit = int(PIECE_SECONDS * updates / max(seconds, 1e-9))
         self.updates = max(1, min(fit, 10 * self.updates))
 
@@ -55,12 +55,12 @@ class Pace:
 def make_chunk(
     learner: Learner, sizes: tuple[int, int] | None = None
 ) -> Callable[..., tuple[State, dict]]:
-    """The inner loop: updates `start` to `stop`, sampling included, metrics added to `sums`.
+    """The inner loop: updates `start` to `stop`, including sampling, with metrics added to `sums`.
 
-    With `sizes` the trajectories are a pair, and every batch has so many examples of each.
+    With `sizes`, the trajectories are a pair and every minibatch has that many examples of each.
 
-    The bounds are arguments of the compiled loop, so pieces of any length are one program, and
-    every update's randomness is folded in from its number: how a run is cut leaves no trace.
+    The bounds are arguments of the compiled loop, so one program serves all lengths. The randomness
+    of each update is folded in from its number, so splitting a run does not change its result.
     """
 
     def update(
@@ -73,7 +73,7 @@ def make_chunk(
             batch = draw_mixture(learner.sampling, trajectories, sample_key, sizes)
         return learner.update(state, batch, update_key)
 
-    traced = jax.jit(update, inline=True)  # traced once, however often it is asked for its shapes
+    traced = jax.jit(update, inline=True)  # traced once, even where only its shapes are needed
 
     def chunk(
         state: State,
@@ -95,7 +95,7 @@ def make_chunk(
 
 
 def zeros(metrics: Any) -> Any:
-    """Sums of nothing, for metrics of such shapes."""
+    """Zeros with the shapes of the metrics."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), metrics)
 
 
@@ -103,9 +103,9 @@ def zeros(metrics: Any) -> Any:
 def compiled_chunk(
     learner: Learner, together: bool, sizes: tuple[int, int] | None = None
 ) -> Callable[..., tuple[State, dict]]:
-    """`make_chunk`, compiled once for all the seeds that train one after the other.
+    """`make_chunk`, compiled once for all seeds that train one after another.
 
-    The state is not donated: that would save a megabyte or two, and on a CPU it was never faster.
+    The state is not donated: it would save one or two megabytes, and on a CPU it was never faster.
     """
     alone = make_chunk(learner, sizes)
     axes = (0, None, 0, None, None, 0)
@@ -118,7 +118,7 @@ def compiled_chunk(
     compiled = jax.jit(chunk)
 
     def run(*arguments: Any, sums: dict | None = None) -> tuple[State, dict]:
-        # Whether there are sums already or not, it is the same program.
+        # The program is the same with and without previous sums.
         start = zeros(jax.eval_shape(chunk, *arguments)[1]) if sums is None else sums
         return compiled(*arguments, start)
 
@@ -126,7 +126,7 @@ def compiled_chunk(
 
 
 def _held_out(known: Evaluations) -> dict[str, Any] | None:
-    """What a seed predicted of held-out steps, in its last evaluation and in its best."""
+    """A seed's prediction of held-out steps in its last evaluation and in its best."""
     best = known.best_prediction
     if best is None:
         return None
@@ -134,7 +134,7 @@ def _held_out(known: Evaluations) -> dict[str, Any] | None:
 
 
 class Group:
-    """Seeds that train together: one on a CPU, all of them on an accelerator."""
+    """Seeds that train in parallel: one on a CPU, all of them on an accelerator."""
 
     def __init__(
         self,
@@ -159,9 +159,9 @@ class Group:
             self.update_keys = self.update_keys[0]
 
     def run(self, quiet: bool) -> list[tuple[Policy, SeedResult]]:
-        """The policy of each seed and what it scored."""
+        """Train; return the policy and the result of each seed."""
         self.at, self.known = self._start()
-        self._saved = self._mark()  # at the start there is nothing to save either
+        self._saved = self._mark()  # nothing to save at the start
         label = f"seed {', '.join(map(str, self.seeds))}"
         try:
             with ExitStack() as opened:
@@ -193,7 +193,7 @@ class Group:
         return replace(at, state=state, sums=sums), known
 
     def _place(self, state: State, sums: dict | None) -> tuple[State, dict | None]:
-        """Spread seeds over the devices, as many as divide their number."""
+        """Distribute the seeds over as many devices as divide their number."""
         if len(self.seeds) == 1 or jax.device_count() == 1:
             return state, sums
         used = max(d for d in range(1, jax.device_count() + 1) if len(self.seeds) % d == 0)
@@ -229,7 +229,7 @@ class Group:
             self._advance(min(plan.next_stop(step), step + pace.updates), pace)
 
     def _advance(self, stop: int, pace: Pace) -> None:
-        """Do the updates up to `stop`."""
+        """Run the updates up to `stop`."""
         at, began = self.at, time.monotonic()
         state, sums = self.chunk(
             at.state, self.sources, self.update_keys, at.step, stop, sums=at.sums
@@ -237,16 +237,16 @@ class Group:
         jax.block_until_ready((state, sums))
         self._refuse_odd(sums, np.isfinite, "loss is")
         pace.measure(stop - at.step, time.monotonic() - began)
-        # Assigned in one step: a signal finds the position before the piece or after it.
+        # A single assignment: a signal sees the position before the piece or after it.
         self.at = replace(at, step=stop, state=state, sums=sums)
 
     def _refuse_odd(self, tree: Any, sound: Callable[[Any], Any], what: str) -> None:
-        """Stop before anything that is not finite is logged, scored or saved."""
+        """Stop before non-finite values are logged, scored or saved."""
         if not all(np.all(sound(np.asarray(leaf))) for leaf in jax.tree.leaves(tree)):
             kept = f"{self.folder} keeps the last checkpoint before" if self.folder else "it ends"
             raise MerlinError(
                 f"seed {self.seeds[0]}: the {what} no longer finite after update {self.at.step}; "
-                f"{kept}, train anew with a lower learning_rate."
+                f"{kept}, train again with a lower learning_rate."
             )
 
     def _log(self, logs: list[SeedLog], rate: float) -> None:
@@ -260,7 +260,7 @@ class Group:
             log.write(at.step, {**row, "updates_per_second": rate})
         if at.step % self.schedule.log_every == 0:
             self.at = replace(at, sums=zeros(at.sums), since=at.step, logged=at.step)
-        else:  # the end, amid an interval: a longer run goes on with the sums
+        else:  # the end, within an interval: a longer run continues with these sums
             self.at = replace(at, logged=at.step)
 
     def _policy(self, index: int) -> Policy:
@@ -271,11 +271,11 @@ class Group:
         return policy if self.made.encoder is None else SeeingPolicy(self.made.encoder, policy)
 
     def _evaluate(self, logs: list[SeedLog]) -> str:
-        """Score every seed on fresh episodes, on held-out ones, or both; keep the best policy."""
+        """Score every seed on new episodes, held-out ones, or both; keep the best policy."""
         step = self.at.step
         for index, (seed, known) in enumerate(zip(self.seeds, self.known, strict=True)):
             if known.step == step:
-                continue  # the run was stopped here, between two seeds or after the last
+                continue  # already evaluated before the run was interrupted
             policy = self._policy(index)
             row: dict[str, float] = {}
             after, better = known, False
@@ -300,13 +300,13 @@ class Group:
         return self._last_scores()
 
     def _score(self, policy: Policy, seed: int) -> Score:
-        # Other episodes at each evaluation, and never those of the final score.
+        # Different episodes in each evaluation, and never those of the final score.
         step = self.at.step
         first = int(np.random.SeedSequence((seed, step)).generate_state(1)[0]) // 4
         return Score.of(self._play(policy, self.schedule.eval_episodes, seed=first), step)
 
     def _last_scores(self) -> str:
-        """What progress shows of the last evaluation."""
+        """The last evaluation, for the progress bar."""
         if self.plan.task is None:
             errors = [known.predictions[-1].action_error for known in self.known]
             return f"held-out action error {np.mean(errors):.3f}"
@@ -316,7 +316,7 @@ class Group:
         return f"return {mean_return:.2f}  success {success:.2f}"
 
     def _value(self, score: Score) -> float:
-        """What the best policy has most of: return, or success where goals end an episode."""
+        """The criterion for the best policy: return, or success if goals end an episode."""
         assert self.plan.task is not None
         return score.success if self.plan.task.goal_count else score.mean_return
 
@@ -325,17 +325,17 @@ class Group:
         return evaluate(policy, self.plan.task, episodes=episodes, batch=self.batch, **where)
 
     def _save(self) -> float:
-        """Write the position to the run folder, if it is not there; how many seconds it took."""
+        """Save the position to the run folder, unless saved already; return the seconds it took."""
         began = time.monotonic()
         if self.saves is not None and self._mark() != self._saved:
-            # Infinity may be meant: WGCSL fills its window of advantages with it.
+            # Infinity is allowed: WGCSL fills its queue of advantages with it.
             self._refuse_odd(self.at.state, lambda leaf: ~np.isnan(leaf), "parameters are")
             self.saves.save(self.at, self.known)
             self._saved = self._mark()
         return time.monotonic() - began
 
     def _mark(self) -> tuple[int, ...]:
-        """What tells one checkpoint of a run from another."""
+        """Identifies a checkpoint within a run."""
         return self.at.step, self.at.logged, *(known.step for known in self.known)
 
     def _save_policy(self, seed: int, name: str, policy: Policy) -> None:

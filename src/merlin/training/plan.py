@@ -1,4 +1,4 @@
-"""What a run is going to do, checked before anything is written."""
+"""The plan of a run, validated before anything is written."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -36,21 +36,21 @@ from merlin.training.runs import restore_augmentation, restore_latents, restore_
 from merlin.types import Moments, Spec
 
 HELD_OUT = 0.1
-"""The share of episodes that is kept aside where there is no task to evaluate in."""
+"""Default fraction of held-out episodes if there is no task to evaluate in."""
 
 
 class Asked(TypedDict, total=False):
-    """What may be asked of a run beside method and data; each has a default."""
+    """Options of a run besides the method and the data; all have defaults."""
 
-    task: Task | str | None  # where to evaluate, "none" for nowhere; the dataset's own unless given
-    seeds: int | Sequence[int]  # how many policies, or the seed of each
-    augment: Augmentation | None  # makes trajectories from the recorded ones, for each seed
-    mix: float | None  # share of made trajectories in every batch; None: that of both together
-    phi: str | Sequence[int]  # part of a state that is its goal, if the data does not say
-    goal: str  # how goals are told where observations are images: "vector" or "image"
-    shift: int  # pixels by which each image is moved at random, at most
-    held_out: float  # share of episodes to judge by; 0.1 unless given, 0 where there is a task
-    latents: Latents | None  # train an encoder of images first, and the method on its latents
+    task: Task | str | None  # evaluation task, "none" for no task; default: the dataset's own
+    seeds: int | Sequence[int]  # number of seeds, or a list of seeds
+    augment: Augmentation | None  # makes synthetic trajectories, separately for each seed
+    mix: float | None  # fraction of synthetic examples per batch; None: their share of the data
+    phi: str | Sequence[int]  # columns of a state that are its goal, if the data does not say
+    goal: str  # form of goals with image observations: "vector" or "image"
+    shift: int  # maximum random shift of each image, in pixels
+    held_out: float  # fraction of held-out episodes; default: 0 with a task, otherwise 0.1
+    latents: Latents | None  # train an image encoder first, and the method on its latents
     updates: int
     eval_every: int
     eval_episodes: int
@@ -61,12 +61,12 @@ class Asked(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Plan:
-    """A method with its data and task, and what run.json says of them."""
+    """A method with its data and task, and the configuration for run.json."""
 
     learner: Learner
     augment: Augmentation | None
     latents: Latents | None
-    data: Dataset  # to train on
+    data: Dataset  # training data
     held_out: Dataset | None
     task: Task | None
     config: RunConfig
@@ -82,7 +82,7 @@ class Plan:
         if "phi" in asked:
             phi, width = phi_indices(asked["phi"]), data.observations.shape[-1]
             if max(phi) >= width:
-                raise MerlinError(f"phi: states have only {width} numbers; name fewer.")
+                raise MerlinError(f"phi: states have only {width} columns; name fewer.")
             data = replace(data, phi=phi)
         goal, shift = asked.get("goal", "vector"), asked.get("shift", 0)
         latents = asked.get("latents")
@@ -96,7 +96,7 @@ class Plan:
                 method, data, task, settings=settings, encoded=latents is not None
             )
             if augment is not None and own is not None:
-                raise MerlinError(f"augment: {method} makes trajectories already; leave it out.")
+                raise MerlinError(f"augment: {method} already makes trajectories; leave it out.")
             augment = augment or own
         else:
             learner = method
@@ -112,7 +112,7 @@ class Plan:
         seeds = asked.get("seeds", 1)
         chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
         if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
-            raise MerlinError("seeds: give at least one, each of them once and none negative.")
+            raise MerlinError("seeds: give at least one, without duplicates or negative numbers.")
         several = jax.default_backend() != "cpu" or jax.device_count() > 1
         algo, mix = method_name(learner, augment), asked.get("mix")
         if mix is None and augment is not None:
@@ -145,7 +145,8 @@ class Plan:
                     data.achieved_goals.shape[1],
                 ),
                 seeds=chosen,
-                # Made trajectories are each seed's own, and images are read for one at a time.
+                # Each seed has its own synthetic trajectories, and images are loaded for one seed
+                # at a time.
                 together=len(chosen) > 1 and several and augment is None and not data.has_images,
                 schedule=schedule,
             ),
@@ -153,7 +154,7 @@ class Plan:
         if mix is not None and not (0.0 < mix < 1.0 and min(plan.sizes or (1, 1)) > 0):
             raise MerlinError(
                 f"mix: {mix} leaves a batch without recorded or without augmented examples; "
-                "give a share between 0 and 1."
+                "give a fraction between 0 and 1."
             )
         if task is not None:
             task.check_fit(list(plan.config.dimensions), "the dataset")
@@ -164,9 +165,9 @@ class Plan:
     def again(
         cls, folder: Path, config: RunConfig, updates: int | None, task: str | None = None
     ) -> Self:
-        """The plan of a run that was started before, or the same with more updates.
+        """The plan of an earlier run, optionally with more updates.
 
-        An environment that is not one of ours must be named again, as `task`.
+        A custom environment must be given again as `task`.
         """
         if config.data.path is None:
             raise MerlinError(
@@ -189,25 +190,25 @@ class Plan:
         }
         if config.phi is not None:
             asked["phi"] = config.phi
-        # The kind of data may have been said when the run was started, not in the data.
+        # The kind of data may have been given as an option rather than in the data.
         data = replace(load(config.data.path), variant=config.variant)
         return cls.make(restore_learner(config.algo, config.settings, where), data, asked)
 
     @property
     def sizes(self) -> tuple[int, int] | None:
-        """How many examples of a batch are recorded and how many are from made trajectories."""
+        """The numbers of recorded and of synthetic examples per minibatch."""
         if self.config.mix is None:
             return None
         return mixed_sizes(self.learner, self.config.mix)
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
-        """Seeds that train at the same time."""
+        """Groups of seeds that train in parallel."""
         seeds = self.config.seeds
         return [seeds] if self.config.together else [(seed,) for seed in seeds]
 
     def spec(self, recorded: Dataset, made: Dataset | None = None) -> Spec:
-        """What a learner is told of the data it trains on."""
+        """The spec of the data that a learner trains on."""
         return make_spec(
             recorded,
             self.learner.sampling,
@@ -218,9 +219,9 @@ class Plan:
         )
 
     def _check_learner(self) -> None:
-        """Let the learner say what it cannot do with such data, before anything is written."""
+        """Let the learner reject unsuitable data before anything is written."""
         spec = self.spec(self.data)
-        if self.latents is not None:  # moments are not known yet, and do not matter
+        if self.latents is not None:  # moments are not known yet, and not needed here
             dim = self.latents.size(spec.goal_dim)
             unknown = Moments(np.zeros(dim, np.float32), np.ones(dim, np.float32))
             spec = spec._replace(observation_shape=(dim,), observation_moments=unknown)
@@ -230,7 +231,7 @@ class Plan:
 
 
 def opened(data: Dataset | str | Path) -> Dataset:
-    """A dataset, or the one at a path; what was not checked when it was read is checked now."""
+    """Return a dataset, or load it from a path; run the checks that loading skipped."""
     if isinstance(data, Dataset):
         return data if data.source is not None else validate(data, "dataset", one_file=True)
     if not is_data(str(data)):
@@ -241,9 +242,9 @@ def opened(data: Dataset | str | Path) -> Dataset:
 
 
 def held_out_share(asked: float | None, task: Task | None, data: Dataset) -> float:
-    """The share of episodes that is kept aside.
+    """The fraction of episodes to hold out.
 
-    Where a task tells how good a policy is, all data is trained on.
+    With a task to evaluate in, all data is used for training.
     """
     if asked is not None:
         return asked
@@ -261,9 +262,9 @@ def method_for(
     encoded: bool = False,
     tuning: str = "own",
 ) -> Method:
-    """A method by its name, with the values for the task and the data unless they are set.
+    """Build a method by name, with values for the task and the data unless set explicitly.
 
-    They were tuned on our data, or on the paper's with the tuning "paper".
+    These were tuned on our data, or on the paper's with the tuning "paper".
     """
     if tuning not in TUNINGS:
         raise MerlinError(f"tuned: {tuning!r} is not {' or '.join(TUNINGS)}.")
@@ -279,30 +280,30 @@ def method_for(
 
 
 def without_desired_goals(name: str, data: Dataset, goal: str) -> dict[str, str]:
-    """Settings for data that has no desired goals, or none that can be told: hindsight alone."""
+    """Settings for data without usable desired goals: hindsight relabelling only."""
     lacking = data.desired_goals is None or (goal == "image" and data.has_images)
     return {"hindsight_ratio": "1"} if lacking and "hindsight_ratio" in field_names(name) else {}
 
 
 def mixed_sizes(learner: Learner, mix: float) -> tuple[int, int]:
-    """How many examples of a batch are recorded and how many are from made trajectories."""
+    """The numbers of recorded and of synthetic examples per minibatch."""
     made = round(mix * learner.batch_size)
     return learner.batch_size - made, made
 
 
 def about_augmentation(augment: Augmentation | None) -> dict[str, Any] | None:
-    """What run.json says of an augmentation."""
+    """The description of an augmentation in run.json."""
     if augment is None:
         return None
     return {"name": augmentation_name(augment), "settings": settings_of(augment)}
 
 
 def _check_images(data: Dataset, goal: str, shift: int, latents: Latents | None) -> None:
-    """Refuse options that say how images are used where there are none, and impossible ones."""
+    """Raise an error for image options without images, and for invalid ones."""
     if goal not in ("vector", "image"):
         raise MerlinError(f"goal: {goal!r} is neither vector nor image.")
     if shift < 0:
-        raise MerlinError(f"shift: {shift} is not a number of pixels from 0 up.")
+        raise MerlinError(f"shift: {shift} is not a non-negative number of pixels.")
     if latents is not None and not data.has_images:
         raise MerlinError("latents: the data has no images; leave it out.")
     if data.has_images and latents is None:

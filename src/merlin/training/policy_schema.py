@@ -1,4 +1,4 @@
-"""What a policy file says of itself, checked against what it holds. Needs no JAX."""
+"""The metadata of a policy file, validated against its arrays. Needs no JAX."""
 
 import math
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from merlin.io import tensors
 from merlin.io.schema import read_as
 
 MOST_SETTING = 10**7
-"""No whole number among the settings of a method is larger."""
+"""Upper bound on integer settings of a method."""
 FEW = 100
-"""Layers, and steps of a lookahead, that any file may declare; more must be in it as arrays."""
+"""Layers and lookahead steps that any file may declare; more must be backed by arrays."""
 
 
 @dataclass(frozen=True)
 class EncoderAbout:
-    """The sizes of an encoder of images."""
+    """The sizes of an image encoder."""
 
     shape: tuple[int, ...]
     hidden: tuple[int, ...]
@@ -31,7 +31,7 @@ class EncoderAbout:
 
 @dataclass(frozen=True)
 class PolicyAbout:
-    """The metadata of a policy file that acting depends on."""
+    """The metadata in a policy file that acting depends on."""
 
     algo: str
     settings: dict[str, Any]
@@ -46,11 +46,11 @@ class PolicyAbout:
 
 
 def read_policy(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the metadata of a policy file, whose sizes are borne out by its arrays."""
+    """Read the arrays and metadata of a policy file, and check the sizes against the arrays."""
     arrays, about = tensors.read(path)
     for name, array in arrays.items():
         if not np.isfinite(array).all():
-            raise MerlinError(f"{path}: {name} is not finite; train anew.")
+            raise MerlinError(f"{path}: {name} is not finite; train again.")
     told: PolicyAbout = read_as(PolicyAbout, about, path)
     sizes = {
         "observation_shape": told.observation_shape,
@@ -60,32 +60,32 @@ def read_policy(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if told.encoder is not None:
         check_encoder(path, arrays, told.encoder)
     if not 1 <= told.max_horizon <= MOST_SETTING:
-        raise MerlinError(f"{path}: max_horizon is {told.max_horizon}; train anew.")
+        raise MerlinError(f"{path}: max_horizon is {told.max_horizon}; train again.")
     for name, value in told.settings.items():
         counts = name in ("layers", "depth") and isinstance(value, int)
         many = value if counts else len(value) if isinstance(value, list) else 0
         large = isinstance(value, int | float) and abs(value) > MOST_SETTING
         if large or many > max(FEW, len(arrays)):
-            raise MerlinError(f"{path}: its setting {name} is larger than it can be; train anew.")
+            raise MerlinError(f"{path}: its setting {name} is too large; train again.")
     return arrays, about
 
 
 def check_encoder(path: Path, arrays: Mapping[str, np.ndarray], told: EncoderAbout) -> None:
-    """Refuse the description of an encoder that the arrays do not bear out."""
+    """Raise an error for an encoder description that does not match the arrays."""
     sizes = {"shape": told.shape, "dim": (told.dim,), "goals": (told.goals,)}
     check_sizes(path, arrays, {f"encoder {name}": size for name, size in sizes.items()})
     if len(told.shape) != 3 or len(told.hidden) > max(FEW, len(arrays)):
-        raise MerlinError(f"{path}: describes no encoder of images; train anew.")
+        raise MerlinError(f"{path}: does not describe an image encoder; train again.")
 
 
 def check_sizes(
     path: Path, arrays: Mapping[str, np.ndarray], sizes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Refuse shapes of more numbers than all arrays have: nothing is allocated for them."""
+    """Raise an error for shapes larger than all arrays together, before anything is allocated."""
     held = sum(array.size for array in arrays.values())
     for name, shape in sizes.items():
         if not shape or min(shape) < 1 or math.prod(shape) > held:
             raise MerlinError(
                 f"{path}: {name} is {list(shape[:4])}, but the file holds {held} numbers; "
-                "train anew."
+                "train again."
             )

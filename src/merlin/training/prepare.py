@@ -1,7 +1,7 @@
-"""What each seed is trained on: recorded data, or its latents, and the trajectories made of it.
+"""Prepare the data of each seed: latents in place of images, and synthetic trajectories.
 
-Both are made when they are first needed, and kept in the run folder for when it is resumed, or in a
-folder that several runs share: those of the same data, settings and seed make them once.
+Both are made on first use and stored in the run folder, so that a resumed run can reuse them. A
+folder given as `shared` stores them instead: runs with the same data, settings and seed reuse them.
 """
 
 import contextlib
@@ -29,17 +29,17 @@ from merlin.training.runs import load_encoder, save_encoder, settings_of
 from merlin.types import Spec, Trajectories
 
 Sources = Any
-"""Recorded trajectories, or a pair: recorded and made ones."""
+"""Recorded trajectories, or a pair of recorded and synthetic ones."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a seed is trained on, and reports on how it was made."""
+    """The training data of a seed, with reports on how it was made."""
 
     sources: Sources
     spec: Spec
-    images: Images | None  # that stand behind the numbers of rows in the sources
-    encoder: Encoder | None  # that made latents of images
+    images: Images | None  # indexed by the row numbers in the sources
+    encoder: Encoder | None  # that converted images to latents
     report: dict[str, Any]
 
 
@@ -51,7 +51,7 @@ def prepare(
     quiet: bool,
     shared: Path | None = None,
 ) -> Prepared:
-    """Latents in place of images, then made trajectories, each if it is wanted."""
+    """Convert images to latents and make synthetic trajectories, as planned."""
     data, sources, encoder = plan.data, recorded, None
     own = None if folder is None else folder / f"seed-{seed}"
     report: dict[str, Any] = {}
@@ -76,9 +76,9 @@ def prepare(
 def _place(
     name: str, own: Path | None, shared: Path | None, data: Dataset, how: dict[str, Any]
 ) -> Iterator[Path | None]:
-    """The folder that has or gets what is made for a seed: its own, or one that runs share.
+    """The folder with a seed's prepared data: its own, or one that several runs share.
 
-    While one run makes what others share, these wait.
+    Other runs wait while one of them fills a shared folder.
     """
     if shared is None or (own is not None and (own / name).exists()):
         yield own
@@ -97,12 +97,14 @@ def _place(
 
 
 def _encoded(plan: Plan, seed: int, own: Path | None, shared: Path | None, quiet: bool) -> Encoded:
-    """The latents for a seed: made now, or those that are there already."""
+    """The latents for a seed: newly made, or loaded."""
     assert plan.latents is not None
     how = {"seed": seed, "settings": asdict(plan.latents)}
     with _place("encoded", own, shared, plan.data, how) as place:
         if place is not None and (place / "encoded").exists():
-            known = with_told_goals(native.load(place / "encoded"))  # older folders do not say so
+            known = with_told_goals(
+                native.load(place / "encoded")
+            )  # older folders do not store phi
             encoder = load_encoder(place / "encoder.safetensors")
             found = Encoded(known, encoder, _report(known, place / "encoded"))
         else:
@@ -113,7 +115,7 @@ def _encoded(plan: Plan, seed: int, own: Path | None, shared: Path | None, quiet
             if place is not None:
                 save_encoder(place / "encoder.safetensors", found.encoder)
                 native.save(kept, place / "encoded")
-    if own is not None and place != own:  # a policy that sees needs it
+    if own is not None and place != own:  # policies on images need it
         save_encoder(own / "encoder.safetensors", found.encoder)
     return found
 
@@ -121,7 +123,7 @@ def _encoded(plan: Plan, seed: int, own: Path | None, shared: Path | None, quiet
 def _augmented(
     plan: Plan, data: Dataset, seed: int, own: Path | None, shared: Path | None, quiet: bool
 ) -> Augmented:
-    """The trajectories made for a seed: made now, or those that are there already."""
+    """The synthetic trajectories for a seed: newly made, or loaded."""
     assert plan.augment is not None
     how = {
         "augmentation": augmentation_name(plan.augment),
@@ -148,5 +150,5 @@ def _with_provenance(dataset: Dataset, about: dict[str, Any], what: str) -> Data
 
 
 def _report(dataset: Dataset, path: Path) -> dict[str, Any]:
-    """What was said of a dataset when it was made."""
+    """The report stored with a dataset when it was made."""
     return read_as(dict[str, Any], dataset.provenance.get("report"), path)

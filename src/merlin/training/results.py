@@ -1,4 +1,4 @@
-"""What a run scored: result.json of a run, and of each of its seeds."""
+"""The results of a run and of each of its seeds, as stored in result.json."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from merlin.training.folder import RunConfig
 
 @dataclass(frozen=True)
 class Score:
-    """Means over the episodes of one evaluation, after so many updates where that is told."""
+    """Means over the episodes of one evaluation, and the update it was made after, if known."""
 
     mean_return: float
     success: float
@@ -37,17 +37,17 @@ class Score:
 
 @dataclass(frozen=True)
 class SeedResult:
-    """What one seed scored, episode by episode, and reports on what its data was made by."""
+    """The scores of one seed per episode, and reports on how its data was made."""
 
     seed: int
     best: Score | None = None
     final: Evaluation | None = None
-    held_out: dict[str, Any] | None = None  # predictions of held-out steps, final and best
+    held_out: dict[str, Any] | None = None  # on held-out steps, final and best
     encoded: dict[str, Any] | None = None
     augmented: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """For seed-S/result.json; the reports are in that of the run."""
+        """The content of seed-S/result.json; the reports are in the run's result.json."""
         arrays = vars(self.final).items() if self.final else ()
         final = {k: v.tolist() for k, v in arrays if v is not None} or None
         held_out = {} if self.held_out is None else {"held_out": self.held_out}
@@ -82,7 +82,7 @@ class SeedSummary:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run scored; `final` and `best` never mix, and are None where there is no task."""
+    """The result of a run; `final` and `best` are kept apart, and None if there is no task."""
 
     task: str | None
     variant: str | None
@@ -93,9 +93,9 @@ class Result:
     augment: dict[str, Any] | None = None
     mix: float | None = None
     latents: dict[str, Any] | None = None
-    final: dict[str, Any] | None = None  # episodes; return and success as `summarise` has them
+    final: dict[str, Any] | None = None  # episodes, return and success, as in `summarise`
     best: dict[str, Any] | None = None
-    held_out: dict[str, Any] | None = None  # share; action error of final and best, mean over seeds
+    held_out: dict[str, Any] | None = None  # fraction; mean action errors of final and best
     seeds: tuple[SeedSummary, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Result:
 
 
 def aggregate(config: RunConfig, rows: list[SeedResult]) -> Result:
-    """One result from those of all seeds."""
+    """Combine the results of all seeds."""
     finals = [row.final for row in rows if row.final is not None]
     best = [row.best for row in rows if row.best is not None]
     plan = config.schedule
@@ -137,7 +137,7 @@ def aggregate(config: RunConfig, rows: list[SeedResult]) -> Result:
 
 
 def _means(predictions: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """What was predicted of held-out steps, mean over seeds."""
+    """Predictions on held-out steps, averaged over seeds."""
     return {
         which: {
             name: float(np.mean([found[which][name] for found in predictions]))

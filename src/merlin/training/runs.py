@@ -1,17 +1,17 @@
-"""Run folders: what a training run leaves on disk, and policies read back from it.
+"""Run folders: the files of a training run, and loading policies from them.
 
-run.json                     everything that was asked for
+run.json                     the configuration
 result.json                  scores of all seeds, once they are done
 checkpoint-SEEDS.safetensors the newest training state
 previous-SEEDS.safetensors   the one before it, in case the newest is damaged
 seed-S/policy.safetensors    the policy after the last update
 seed-S/best.safetensors      the policy with the best evaluation (the paper's protocol), or with
-                             the least error on held-out episodes if there is no task
+                             the lowest error on held-out episodes if there is no task
 seed-S/metrics.jsonl         losses and evaluations by update, also as TensorBoard events
 seed-S/result.json           scores of this seed
-seed-S/augmented/            the trajectories that were made for it, if the method makes any
-seed-S/encoded/              the recorded ones with latents for images, encoder.safetensors beside
-                             them, if the method takes only vectors
+seed-S/augmented/            synthetic trajectories, if the method makes any
+seed-S/encoded/              recorded trajectories with latents in place of images, and
+                             encoder.safetensors, if the method needs vectors
 """
 
 import dataclasses
@@ -51,20 +51,20 @@ from merlin.types import Moments, Spec
 
 MOST_LOG_BYTES = 1 << 30
 EVALUATED = {"eval/return", "held_out/action_error"}
-"""A row of a log that has one of these is of an evaluation, the others are of updates."""
+"""Rows of a log with one of these keys are evaluations; all others are updates."""
 EVENT_SECONDS = 60.0
-"""Events are synced to the disk so often, which may take a tenth of a second."""
+"""Interval at which events are synced to disk, which may take a tenth of a second."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: one policy per seed and what they scored."""
+    """A finished run: one policy per seed, and their scores."""
 
     config: RunConfig
     policies: tuple[Policy, ...]
     result: Result | None  # None if the run is not finished
     folder: Path | None = None
-    rows: tuple[SeedResult, ...] = ()  # of a run that was trained just now, episode by episode
+    rows: tuple[SeedResult, ...] = ()  # per episode, if the run was trained in this process
 
     @property
     def policy(self) -> Policy:
@@ -78,22 +78,22 @@ class Run:
         data: Dataset | None = None,
         tolerance: float | None = None,
     ) -> Trust:
-        """Judge the policy of the first seed by the episodes that were held out.
+        """Assess the policy of the first seed on the held-out episodes.
 
-        `goals` are those asked about, unless given spread over the data. Pass the `data` of a run
-        that was trained on data in memory, and a `tolerance` for how near is reached if the task
-        does not tell.
+        `goals` are the goals to assess; by default they are spread over the data. Pass `data` for a
+        run that was trained on data in memory, and a `tolerance` for reaching a goal if the task
+        defines none.
         """
         config, where = self.config, self.folder or "the run"
         if config.held_out is None:
-            raise MerlinError(f"{where}: held no episode out; train anew with held_out 0.1.")
+            raise MerlinError(f"{where}: has no held-out episodes; train again with held_out=0.1.")
         if data is None:
             if config.data.path is None:
                 raise MerlinError(f"{where}: was trained on data in memory; pass it as data.")
             data = load(config.data.path)
         if data.fingerprint() != config.data.fingerprint:
             raise MerlinError(
-                f"{where}: its data has changed since it was trained; train anew, or restore it."
+                f"{where}: its data has changed since it was trained; train again, or restore it."
             )
         task = own(config.task) if config.task else None
         if tolerance is None and task is not None:
@@ -102,19 +102,19 @@ class Run:
 
 
 def _parts(data: Dataset, config: RunConfig) -> tuple[Dataset, Dataset]:
-    """What a run was trained on, and what it held out."""
+    """The training data and the held-out data of a run."""
     trained, kept = hold_out(data, config.held_out or 0.0)
     assert kept is not None
     return trained, kept
 
 
 def settings_of(method: Learner | Augmentation) -> dict[str, Any]:
-    """The fields of a learner or an augmentation as JSON can hold them."""
+    """The fields of a learner or an augmentation as JSON values."""
     return json.loads(json.dumps(dataclasses.asdict(method)))  # type: ignore[call-overload]
 
 
 def restore_learner(name: str, settings: dict[str, Any], where: Path) -> Learner:
-    """The learner that `settings_of` described; `name` is that of the method."""
+    """Rebuild the learner described by `settings_of`; `name` is the method's name."""
     try:
         learner, _ = split_name(name)
     except MerlinError:
@@ -125,7 +125,7 @@ def restore_learner(name: str, settings: dict[str, Any], where: Path) -> Learner
 
 
 def restore_augmentation(about: dict[str, Any] | None, where: Path) -> Augmentation | None:
-    """The augmentation that a run was started with."""
+    """Rebuild the augmentation of a run."""
     if about is None:
         return None
     name = about.get("name")
@@ -137,7 +137,7 @@ def restore_augmentation(about: dict[str, Any] | None, where: Path) -> Augmentat
 
 
 def restore_latents(settings: dict[str, Any], where: Path) -> Latents:
-    """How images were turned into latents."""
+    """Rebuild the settings of a run's latents."""
     return _restore("latents", Latents, settings, where)
 
 
@@ -149,12 +149,12 @@ def _restore(name: str, kind: type, settings: dict[str, Any], where: Path) -> An
 
 
 def save_encoder(path: Path, encoder: Encoder) -> None:
-    """Write the encoder of images that a seed was trained with."""
+    """Write the image encoder of a seed."""
     save_tree(path, encoder, {"encoder": describe_encoder(encoder)})
 
 
 def load_encoder(path: Path) -> Encoder:
-    """Read it back."""
+    """Read an image encoder."""
     arrays, about = tensors.read(path)
     told = read_as(EncoderAbout, about.get("encoder"), path)
     check_encoder(path, arrays, told)
@@ -162,7 +162,7 @@ def load_encoder(path: Path) -> Encoder:
 
 
 def save_policy(path: Path, policy: Policy, learner: Learner, spec: Spec, about: dict) -> None:
-    """Write a policy with all that is needed to act with it."""
+    """Write a policy together with everything needed to act with it."""
     if isinstance(policy, SeeingPolicy):
         about = {"encoder": describe_encoder(policy.encoder), **about}
     metadata = {
@@ -216,10 +216,11 @@ def load_run(path: str | Path, checkpoint: str = "final") -> Run:
 
 
 class SeedLog:
-    """metrics.jsonl and TensorBoard events of one seed, without rows that a resumed run repeats.
+    """Writes metrics.jsonl and TensorBoard events of one seed, and drops rows a resumed run
+    repeats.
 
-    `logged` and `evaluated` are the steps of the last row of metrics and of the last evaluation
-    that are part of the checkpoint.
+    `logged` and `evaluated` are the steps of the last row of metrics and the last evaluation
+    contained in the checkpoint.
     """
 
     def __init__(self, folder: Path, logged: int, evaluated: int):
@@ -232,10 +233,10 @@ class SeedLog:
                 stale.unlink()
         write_bytes(path, b"".join(line for row, line in rows if row["step"] <= last(row)))
         self._file = path.open("ab")
-        # Not SummaryWriter, whose thread would meet a full disk where nobody can handle it.
+        # Not SummaryWriter: its thread would hit a full disk where the error cannot be handled.
         self._events, self._flushed = EventsWriter(str(folder / "events")), time.monotonic()
         began = SessionLog(status=SessionLog.START)
-        self._event(max(logged, evaluated) + 1, session_log=began)  # drops what comes after
+        self._event(max(logged, evaluated) + 1, session_log=began)  # discards later events
 
     def __enter__(self) -> Self:
         return self
@@ -261,7 +262,7 @@ class SeedLog:
 
 
 def read_metrics(path: Path) -> list[tuple[dict[str, Any], bytes]]:
-    """The rows of a log and their lines; a kill may have cut the last one short."""
+    """The rows of a log with their raw lines; a kill may have truncated the last one."""
     if not path.exists():
         return []
     found = []
@@ -270,7 +271,7 @@ def read_metrics(path: Path) -> list[tuple[dict[str, Any], bytes]]:
         try:
             row = read_as(dict[str, Any], parse_json(line), where)
         except ValueError:
-            raise MerlinError(f"{where}: is no JSON; delete the line.") from None
+            raise MerlinError(f"{where}: is not JSON; delete the line.") from None
         read_as(int, row.get("step"), where)
         found.append((row, line))
     return found

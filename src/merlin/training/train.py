@@ -1,4 +1,4 @@
-"""From a learner and a dataset to scored policies, in memory or in a run folder."""
+"""Train and score policies, in memory or in a run folder."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -40,23 +40,24 @@ def train(
 ) -> Run:
     """Train one policy per seed and score it.
 
-    The method is a learner, or a name that the command line knows; then values that were tuned for
-    the task are used. The data is a dataset or its path. The task is the dataset's own unless
-    `task` is given; without one, or with "none", no episode is played. A share `held_out` of the
-    episodes is kept aside and not trained on, to measure how well the policy predicts them: 0 with
-    a task, else 0.1, and then they choose the best policy. `Run.trust` asks more of them.
+    `method` is a learner, or the name of a method on the command line, which then uses the values
+    tuned for the task. `data` is a dataset or its path. `task` defaults to the dataset's own;
+    without a task, or with "none", no episodes are played. A fraction `held_out` of the episodes is
+    excluded from training, to measure how well the policy predicts them. It defaults to 0 with a
+    task and to 0.1 without one; in the latter case it also selects the best policy. `Run.trust`
+    uses these episodes.
 
-    With `out` everything is kept in that folder, and `resume` continues a run that was stopped
-    there: the result is the same to the byte. `updates` and `seeds` say how much to train,
-    `eval_every`, `eval_episodes`, `final_episodes`, `log_every` and `checkpoint_every` how often
-    to do what. With an `augment` a share `mix` of every batch comes from trajectories that it
-    makes, anew for each seed; `phi` says which part of a state is its goal, if neither data nor
-    task does. From images, `goal` says whether goals are told as "vector" or "image", and `shift`
-    by how many pixels each image is moved at random; `latents` trains an encoder first, and the
-    method on its latents, as is done for methods that take only vectors.
+    With `out`, everything is stored in that folder, and `resume` continues an interrupted run there
+    with an identical result, byte for byte. `updates` and `seeds` set the amount of training.
+    `eval_every`, `eval_episodes`, `final_episodes`, `log_every` and `checkpoint_every` set the
+    schedule. `augment` makes synthetic trajectories for each seed, and a fraction `mix` of every
+    minibatch comes from them. `phi` gives the columns of a state that are its goal, if neither the
+    data nor the task does. With images, `goal` selects goals as "vector" or "image", and `shift` is
+    the maximum random shift of an image in pixels. `latents` trains an encoder first and the method
+    on its latents, which is the default for methods that need vectors.
 
-    What is made before the first update, latents and trajectories, is kept in the folder `shared`
-    if that is given: runs on the same data with the same settings and seed make it once.
+    With `shared`, latents and synthetic trajectories are stored in that folder, so that runs with
+    the same data, settings and seed make them only once.
     """
     folder = None if out is None else Path(out)
     if folder is not None:
@@ -72,9 +73,9 @@ def resume(
     task: str | None = None,
     quiet: bool = True,
 ) -> Run:
-    """Continue the run in `out` as it was started, or to more `updates`.
+    """Continue the run in `out`, optionally to more `updates`.
 
-    Name its environment as `task` if that is not one of merlin's own.
+    Pass `task` if the run uses a custom environment.
     """
     folder = Path(out)
     return _run(Plan.again(folder, read_config(folder), updates, task), folder, True, quiet)
@@ -109,7 +110,7 @@ def _train_all(plan: Plan, folder: Path | None, quiet: bool, shared: Path | None
 
 @contextmanager
 def _environments(task: Task | None) -> Iterator[EnvBatch | None]:
-    """A task's environments, opened once for all evaluations."""
+    """Open a task's environments once for all evaluations."""
     if task is None:
         yield None
         return
@@ -118,11 +119,11 @@ def _environments(task: Task | None) -> Iterator[EnvBatch | None]:
 
 
 def _agreed(plan: Plan, folder: Path) -> Plan:
-    """The plan for a folder, after checking that a run that is there is the one asked for."""
+    """The plan for a folder, after checking that an existing run there has the same settings."""
     if not is_run(folder):
         return plan
     config, there = plan.config, read_config(folder)
-    # Settings that are newer than the run have their default there.
+    # Settings added after the run was started have their defaults.
     where = folder / "run.json"
     learner = restore_learner(there.algo, there.settings, where)
     augment = restore_augmentation(there.augment, where)
@@ -143,8 +144,8 @@ def _agreed(plan: Plan, folder: Path) -> Plan:
     done = max(steps_done(folder), default=0)
     if done > config.schedule.updates:
         raise MerlinError(
-            f"{folder}: has {done} updates already, more than the {config.schedule.updates} "
-            "asked for; ask for at least as many."
+            f"{folder}: has already done {done} updates, more than the {config.schedule.updates} "
+            "requested; request at least as many."
         )
-    # Whether seeds train together was up to the machine that started the run.
+    # Whether seeds train in parallel was decided by the machine that started the run.
     return replace(plan, config=replace(config, together=there.together))

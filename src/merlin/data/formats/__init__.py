@@ -1,4 +1,4 @@
-"""Every format that data can be read from and written to, in one table."""
+"""All formats that data can be read from and written to, in one table."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -27,11 +27,11 @@ from merlin.errors import MerlinError
 from merlin.io.files import check_regular
 
 MARK = "#"
-"""Stands between a name and the fields it was read with, where both are kept as one source."""
+"""Separates a name from the fields it was read with, in the source of a dataset."""
 
 
 class Format(NamedTuple):
-    """How to read a format from a name that the user gives, and how to write it there."""
+    """Functions that read a format from a name given by the user, and write it there."""
 
     read: Callable[[str, Sequence[int] | None], Dataset]
     write: Callable[[Dataset, str, bool], object]
@@ -57,7 +57,7 @@ LOGS: dict[str, Callable[[str, Fields], Dataset]] = {
     "table": table.read,
     "arrays": arrays.read,
 }
-"""Formats that are read but not written: robot logs, in which columns have names."""
+"""Read-only formats: robot logs with named columns."""
 _SUFFIXES = {".pkl": "wgcsl", ".npz": "ogbench"}
 _LOG_SUFFIXES = {
     ".hdf5": "robomimic",
@@ -74,7 +74,7 @@ _LOG_FOLDERS = {
 
 
 def written_as(name: str) -> str:
-    """The format that a new name asks for; what stands there now does not matter."""
+    """The format of a new dataset, judged by its name alone."""
     if name.startswith(OGBENCH):
         return "ogbench"
     is_id = name.startswith(minari.PREFIX)
@@ -82,7 +82,7 @@ def written_as(name: str) -> str:
 
 
 def format_of(name: str) -> str:
-    """The format of what stands at a path or id, or would be written there."""
+    """The format of what exists at a path or id, or would be written there."""
     path = Path(name)
     if minari.recognises(name):
         return "minari"
@@ -92,7 +92,7 @@ def format_of(name: str) -> str:
 
 
 def is_data(name: str) -> bool:
-    """Whether a name is that of a dataset rather than of a task."""
+    """Whether a name refers to a dataset rather than a task."""
     plain, _ = _split(name)
     if plain.startswith(OGBENCH):
         return ogbench.is_downloaded(plain)
@@ -109,11 +109,11 @@ def load(
 ) -> Dataset:
     """Open a dataset of any format, after checking every number.
 
-    A native folder, a `.pkl` of the WGCSL benchmark, an `.npz` of OGBench by its path or as
-    `ogbench:NAME`, Minari data by folder or as `minari:ID`, or a robot log (see docs/logs.md).
-    `phi` says which part of a state is its goal ("3:6", or indices), for data that does not record
-    the achieved goals; without it the whole state is. `state`, `action` and `episode` name columns
-    of a robot log, and so may `phi`.
+    The name is a native folder, a `.pkl` of the WGCSL benchmark, an `.npz` of OGBench by its path
+    or as `ogbench:NAME`, Minari data by folder or as `minari:ID`, or a robot log (see
+    docs/logs.md). `phi` gives the columns of a state that are its goal ("3:6", or indices), for
+    data that does not record achieved goals; the default is the whole state. `state`, `action`,
+    `episode` and `phi` can name columns of a robot log.
     """
     name, written = _split(str(path))
     given = Fields(state, action, phi, episode)._asdict().items()
@@ -126,21 +126,21 @@ def load(
     else:
         data = _read(known, name, fields)
         if known == "native":
-            return data  # it has been checked, file by file
+            return data  # already checked, file by file
     source = name if name.startswith((minari.PREFIX, OGBENCH)) else str(Path(name).resolve())
     if said := _said(fields):
         source += MARK + said
-    if data.provenance.keys() <= {ENVIRONMENT, SUCCESS, LOG}:  # else it tells its origin itself
+    if data.provenance.keys() <= {ENVIRONMENT, SUCCESS, LOG}:  # else its origin is known
         data = replace(data, provenance={"read_from": source, **data.provenance})
     return validate(replace(data, source=source), name, one_file=True)
 
 
 def _read(known: str, name: str, fields: Fields) -> Dataset:
-    """Data of a format that says itself what is state and action."""
+    """Read a format that defines its own states and actions."""
     for flag in ("state", "action", "episode"):
         if fields._asdict()[flag] is not None:
             raise MerlinError(
-                f"--{flag}: is for robot logs; {name} says itself what it holds, leave it out."
+                f"--{flag}: is for robot logs; {name} names its own columns, leave it out."
             )
     indices = None if fields.phi is None else phi_indices(fields.phi)
     data = FORMATS[known].read(name, indices)
@@ -150,17 +150,17 @@ def _read(known: str, name: str, fields: Fields) -> Dataset:
 def save_as(
     data: Dataset, path: str | Path, *, format: str | None = None, overwrite: bool = False
 ) -> str:
-    """Write a dataset in the format that the name asks for, or in `format`; return its name.
+    """Write a dataset in the format that the name implies, or in `format`; return its name.
 
-    `.pkl` and `.npz` are files, `minari:ID` goes to Minari's store, anything else is a native
-    folder. A reader never sees half of it.
+    `.pkl` and `.npz` are files, `minari:ID` goes to Minari's store, and anything else is a native
+    folder. Writing is atomic.
     """
     name = str(path)
     chosen = format or written_as(name)
     if chosen not in FORMATS:
         raise MerlinError(f"format: none is called {chosen!r}; choose from {', '.join(FORMATS)}.")
     if format is None and Path(name).suffix in _LOG_SUFFIXES:
-        raise MerlinError(f"{name}: logs of this format are read, not written; name a folder.")
+        raise MerlinError(f"{name}: this format cannot be written; name a folder.")
     check_free(name, overwrite)
     try:
         FORMATS[chosen].write(data, name, overwrite)
@@ -170,20 +170,20 @@ def save_as(
 
 
 def check_free(name: str, overwrite: bool = False) -> None:
-    """Refuse to write over what is already there, before any work is done."""
+    """Raise an error if the target exists already, before any work is done."""
     if not overwrite and minari.folder_of(name).exists():
         raise MerlinError(f"{name}: already exists; choose another name or pass --overwrite.")
 
 
 def with_task(data: Dataset, task: Task) -> Dataset:
-    """The same data, said to be from `task`, whose dimensions it must have."""
+    """The data with its task set to `task`, whose dimensions must match."""
     seen = task.as_seen(data.observation_shape)
     seen.check_fit((*data.observation_shape, data.action_dim, data.goal_dim), "the data")
     return replace(data, task=task.name)
 
 
 def _said(fields: Fields) -> str:
-    """Fields as they are kept behind the name of their data."""
+    """The fields as text, to be appended to the name of their data."""
     told = {key: value for key, value in fields._asdict().items() if value is not None}
     if not isinstance(told.get("phi", ""), str) or re.fullmatch(r"[\d:,]+", told.get("phi", "")):
         told["phi"] = phi_text(phi_indices(told["phi"]))
@@ -191,7 +191,7 @@ def _said(fields: Fields) -> str:
 
 
 def _split(name: str) -> tuple[str, Fields]:
-    """A source as the name of its data and the fields that it was read with."""
+    """Split a source into the name of its data and the fields it was read with."""
     plain, mark, told = name.rpartition(MARK)
     pairs = dict(parse_qsl(told)) if mark and not Path(name).exists() else {}
     if not pairs or not pairs.keys() <= set(Fields._fields):

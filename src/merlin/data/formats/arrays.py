@@ -1,7 +1,7 @@
-"""One .npy or .npz per episode, in a folder or listed in a .txt, one path per line.
+"""One .npy or .npz per episode, in a folder or listed in a .txt with one path per line.
 
-An .npz holds named arrays with a row per step; an .npy is one such array, whose columns are told
-apart by their index.
+An .npz holds named arrays with one row per step. An .npy is a single such array, whose columns are
+identified by their index.
 """
 
 import math
@@ -20,7 +20,7 @@ from merlin.errors import MerlinError
 
 SUFFIXES = (".npy", ".npz")
 ONLY = "data"
-"""What the array of an .npy is called."""
+"""The name given to the array of an .npy."""
 MOST_LIST_BYTES = 1 << 26
 
 
@@ -31,7 +31,7 @@ class _Header(NamedTuple):
 
 
 def recognises(folder: Path) -> bool:
-    """Whether a folder holds arrays, and is not a native one, whole or damaged."""
+    """Whether a folder holds arrays and is not a native dataset, intact or damaged."""
     native = any((folder / name).exists() for name in ("meta.json", "starts.npy"))
     return not native and bool(_files(folder))
 
@@ -39,11 +39,11 @@ def recognises(folder: Path) -> bool:
 def read(name: str, fields: Fields) -> Dataset:
     """Read the files in the order of their names, or of the list."""
     if fields.episode is not None:
-        raise MerlinError(f"--episode: each file of {name} is one; leave it out.")
+        raise MerlinError(f"--episode: each file of {name} is an episode; leave it out.")
     path = Path(name)
     files = _files(path) if path.is_dir() else _listed(path)
     if not files or len({file.suffix for file in files}) != 1 or files[0].suffix not in SUFFIXES:
-        raise MerlinError(f"{name}: names no files that are all .npy or all .npz; give some.")
+        raise MerlinError(f"{name}: does not name files that are all .npy or all .npz; give some.")
     headers = [_headers(file) for file in files]
     first = headers[0]
     shared = [key for key in first if all(key in others for others in headers)]
@@ -66,19 +66,19 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _listed(path: Path) -> list[Path]:
-    """The files that a list names, relative to it."""
+    """The files named in a list, relative to it."""
     if regular_file(path).stat().st_size > MOST_LIST_BYTES:
-        raise MerlinError(f"{path}: is no list of files; give one path per line.")
+        raise MerlinError(f"{path}: is not a list of files; give one path per line.")
     with reading(path, "a list of files"):
         lines = path.read_text(encoding="utf-8").splitlines()
         return [regular_file(path.parent / line.strip()) for line in lines if line.strip()]
 
 
 def _rows(headers: dict[str, _Header], file: Path) -> int:
-    """The number of steps of an episode: that of most of its arrays."""
+    """The number of steps of an episode: the length of most of its arrays."""
     counts = [one.shape[0] for one in headers.values() if one.shape]
     if not counts or min(counts) < 1:
-        raise MerlinError(f"{file}: holds no array with a row per step; drop it.")
+        raise MerlinError(f"{file}: holds no array with one row per step; drop it.")
     return max(set(counts), key=counts.count)
 
 
@@ -88,7 +88,7 @@ def _is_column(one: _Header, first: _Header, steps: int) -> bool:
 
 
 def _headers(file: Path) -> dict[str, _Header]:
-    """Shape and type of every array of a file, checked against its bytes."""
+    """Shape and type of every array in a file, checked against its bytes."""
     size = regular_file(file).stat().st_size
     with reading(file, "arrays"), file.open("rb") as opened:
         if file.suffix == ".npy":
@@ -106,7 +106,7 @@ def _headers(file: Path) -> dict[str, _Header]:
 
 def _header(file: BinaryIO, size: int) -> _Header:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a garbled header may warn before it fails
+        warnings.simplefilter("ignore")  # a corrupt header may warn before it fails
         version = np.lib.format.read_magic(file)
         read = {
             (1, 0): np.lib.format.read_array_header_1_0,

@@ -1,7 +1,8 @@
 """LeRobot logs, v2.1 and v3: parquet files under data/, described by meta/info.json.
 
-Both versions are read alike: every file under data/ in the order of its name, with episodes told
-by the column episode_index. Videos are not decoded: policies are trained from the state.
+Both versions are read in the same way: every file under data/ in the order of its name, with
+episodes given by the column episode_index. Videos are not decoded; policies are trained from
+states.
 """
 
 import json
@@ -21,12 +22,12 @@ MOST_TASKS, MOST_TASK_BYTES = 20, 1 << 20
 
 
 def recognises(folder: Path) -> bool:
-    """Whether a LeRobot log stands at a path."""
+    """Whether there is a LeRobot log at a path."""
     return (folder / INFO).is_file()
 
 
 def read(name: str, fields: Fields) -> Dataset:
-    """Read a log: its state is observation.state and its action is action, unless named."""
+    """Read a log. State and action default to observation.state and action."""
     folder = Path(name)
     info = read_json(folder / INFO, "a LeRobot log")
     version = info.get("codebase_version")
@@ -46,7 +47,7 @@ def read(name: str, fields: Fields) -> Dataset:
     }
     by = fields.episode or "episode_index"
     if by not in columns:
-        raise MerlinError(f"{files[0]}: has no column {by}; name the one of episodes by --episode.")
+        raise MerlinError(f"{files[0]}: has no column {by}; name it with --episode.")
     ends = episode_ends(parquet.read(files, columns, [by])[by], name)
     for key, found in (("total_episodes", len(ends)), ("total_frames", int(ends[-1]))):
         if info.get(key) != found:
@@ -66,7 +67,7 @@ def read(name: str, fields: Fields) -> Dataset:
 
 
 def _names(feature: Any, column: Column) -> tuple[str, ...]:
-    """The names of a feature's dimensions: a list, a list in a list, or a dict of one."""
+    """The names of a feature's dimensions: a list, a nested list, or a dict with one list."""
     names = feature.get("names") if isinstance(feature, dict) else None
     while isinstance(names, dict | list) and len(names) == 1 and column.width != 1:
         names = next(iter(names.values())) if isinstance(names, dict) else names[0]
@@ -76,7 +77,7 @@ def _names(feature: Any, column: Column) -> tuple[str, ...]:
 
 
 def _about(folder: Path, info: dict[str, Any], features: dict[str, Any]) -> dict[str, Any]:
-    """What else the log tells: rate, robot, tasks in words, and cameras that are not read."""
+    """Other information in the log: rate, robot, task descriptions, and cameras (not read)."""
     about: dict[str, Any] = {}
     rate = info.get("fps")
     if isinstance(rate, int | float) and math.isfinite(rate) and rate > 0:
@@ -96,7 +97,7 @@ def _about(folder: Path, info: dict[str, Any], features: dict[str, Any]) -> dict
 
 
 def _tasks(folder: Path) -> list[str]:
-    """What the robot was told to do, of v2's list; v3 keeps it as an index of pandas."""
+    """The task descriptions in a v2 log; v3 stores them as a pandas index."""
     file = folder / "meta" / "tasks.jsonl"
     if not file.exists():
         return []

@@ -1,8 +1,8 @@
-"""Minari datasets, of the local store by `minari:ID` or anywhere as a folder.
+"""Minari datasets, from the local store as `minari:ID` or from any folder.
 
-Goal observations (dicts of observation, achieved_goal and desired_goal) are read as they are;
-plain observations are their own goals, or phi names the part that is. Minari is imported when
-the first such dataset is read or written.
+Goal observations (dicts of observation, achieved_goal and desired_goal) are read as they are. Plain
+observations are their own goals, or phi gives the columns that are. Minari is imported on first
+use.
 """
 
 import errno
@@ -44,38 +44,38 @@ PREFIX = "minari:"
 METADATA, HDF5 = "metadata.json", "main_data.hdf5"
 KEYS = ("observation", "achieved_goal", "desired_goal")
 OURS = "merlin"
-"""Key of Minari's metadata under which we keep what has no place of its own there."""
+"""Key in Minari's metadata for our own fields."""
 CHECKSUM = "sha256"
 CHECKED = ("observation_space", "action_space", "total_episodes", "total_steps", "data_format")
 MOST_CHUNK_BYTES = 1 << 26
 BYTES_PER_EPISODE = 16_000
-"""What HDF5 takes for the groups and headers of an episode, and more."""
+"""Upper bound on HDF5's overhead per episode."""
 _ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
 _ENV_ID = re.compile(r"[\w./-]{1,200}", re.ASCII)
 _PACKAGE = re.compile(r"(?!__main__)[A-Za-z_]\w*(?=[.:])", re.ASCII)
 
 
 def store() -> Path:
-    """Where Minari keeps its datasets on this machine."""
+    """Where Minari stores its datasets on this machine."""
     configured = os.environ.get("MINARI_DATASETS_PATH")
     return Path(configured) if configured else Path.home() / ".minari" / "datasets"
 
 
 def full_name(name: str) -> str:
-    """`minari:ID` for the mere id of a dataset in the store, and any other name as it is."""
+    """Prefix a bare id of a dataset in the store with `minari:`; return other names unchanged."""
     in_store = not Path(name).exists() and _ID.fullmatch(name) and recognises(PREFIX + name)
     return PREFIX + name if in_store else name
 
 
 def folder_of(name: str) -> Path:
-    """The folder of a dataset that is named by `minari:ID` or by its path."""
+    """The folder of a dataset given as `minari:ID` or as a path."""
     if name.startswith(PREFIX):
         return store() / name.removeprefix(PREFIX)
     return Path(name)
 
 
 def recognises(name: str) -> bool:
-    """Whether a Minari dataset stands at a path or id."""
+    """Whether there is a Minari dataset at a path or id."""
     folder = folder_of(name)
     return any((home / METADATA).is_file() for home in (folder / "data", folder))
 
@@ -112,13 +112,13 @@ def read(name: str, phi: Sequence[int] | None = None) -> Dataset:
 
 
 def write(data: Dataset, name: str, overwrite: bool = False) -> None:
-    """Write a dataset that `minari.load_dataset` loads, with goal observations and -1/0 rewards."""
+    """Write a dataset for `minari.load_dataset`, with goal observations and -1/0 rewards."""
     _check_id(name)
     import minari
     from minari.data_collector.episode_buffer import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage
 
-    folder = folder_of(name).absolute()  # Minari stumbles over relative ones
+    folder = folder_of(name).absolute()  # Minari does not support relative paths
     ours = {"task": data.task, "variant": data.variant, "provenance": dict(data.provenance)}
     with new_folder(folder, overwrite) as temporary:
         _check_room(data, temporary)
@@ -127,7 +127,7 @@ def write(data: Dataset, name: str, overwrite: bool = False) -> None:
             observation_space=_observation_space(data),
             action_space=spaces.Box(data.action_low, data.action_high, dtype=np.float32),
             env_spec=_env_spec(data.task),
-            jpeg_encoding=False,  # which would change the pixels
+            jpeg_encoding=False,  # it would change the pixels
         )
         storage.update_episodes(EpisodeBuffer(**episode) for episode in _buffers(data))
         storage.update_metadata(
@@ -144,7 +144,7 @@ def write(data: Dataset, name: str, overwrite: bool = False) -> None:
 
 
 def _check_room(data: Dataset, folder: Path) -> None:
-    """Refuse a disk that is too full: HDF5 would crash the process, which nothing can catch."""
+    """Raise an error if the disk is too full: HDF5 would crash the process, uncatchably."""
     rows = data.observations.dtype.itemsize * math.prod(data.observations.shape)
     goals = 2 * data.achieved_goals.nbytes
     needed = rows + goals + data.actions.nbytes + BYTES_PER_EPISODE * len(data)
@@ -154,7 +154,7 @@ def _check_room(data: Dataset, folder: Path) -> None:
 
 
 def _verify(about: dict[str, Any], file: Path) -> None:
-    """Compare a dataset that we wrote with its checksum."""
+    """Compare a dataset written by us with its checksum."""
     kept = about.get(OURS)
     if isinstance(kept, dict) and CHECKSUM in kept and kept[CHECKSUM] != _checksum(about, file):
         raise MerlinError(
@@ -164,7 +164,7 @@ def _verify(about: dict[str, Any], file: Path) -> None:
 
 
 def _checksum(about: dict[str, Any], file: Path) -> str:
-    """Of the file with the arrays and of the metadata that is read beside it."""
+    """A checksum of the array file and the metadata used with it."""
     ours = {key: value for key, value in about[OURS].items() if key != CHECKSUM}
     spaces_and_sizes = {key: about[key] for key in CHECKED}
     return sealed({**spaces_and_sizes, OURS: ours, "file": sha256(file)})[SEAL]
@@ -172,15 +172,15 @@ def _checksum(about: dict[str, Any], file: Path) -> str:
 
 def _check_id(name: str) -> None:
     if name.startswith(PREFIX) and not _ID.fullmatch(name.removeprefix(PREFIX)):
-        raise MerlinError(f"{name}: is no Minari id; write it like {PREFIX}mine/reach-v0.")
+        raise MerlinError(f"{name}: is not a Minari id; write it like {PREFIX}mine/reach-v0.")
 
 
 def _check_metadata(about: dict[str, Any], where: Path) -> None:
-    # Without its spaces Minari would make the environment that the file names, and so call any
-    # function that is written there.
+    # If its spaces are missing, Minari instantiates the environment named in the file, which can
+    # call arbitrary functions.
     for key in ("observation_space", "action_space"):
         if not isinstance(about.get(key), str):
-            raise MerlinError(f"{where}: has no {key}; write it anew with Minari.")
+            raise MerlinError(f"{where}: has no {key}; write it again with Minari.")
     for key in ("total_episodes", "total_steps"):
         if type(about.get(key)) is not int or about[key] < 1:
             raise MerlinError(f"{where}: {key} is {about.get(key)!r}; collect at least one.")
@@ -191,7 +191,7 @@ def _check_metadata(about: dict[str, Any], where: Path) -> None:
 
 
 def _kinds(about: dict[str, Any], name: str) -> dict[str, spaces.Box]:
-    """The space of each array of an episode, by its path in the file."""
+    """The space of each array of an episode, keyed by its path in the file."""
     from minari.serialization import deserialize_space
 
     seen = deserialize_space(about["observation_space"])
@@ -211,7 +211,7 @@ def _kinds(about: dict[str, Any], name: str) -> dict[str, spaces.Box]:
 def _recorded(
     file: Path, about: dict[str, Any], kinds: dict[str, spaces.Box]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """The arrays of each episode; nothing is read before its size is known to be sound."""
+    """The arrays of each episode; nothing is read before its size has been checked."""
     import h5py
 
     stored, unpacked = check_regular(file), 0
@@ -226,7 +226,7 @@ def _recorded(
 
 
 def _successes(file: Path, about: dict[str, Any]) -> dict[str, Any] | None:
-    """Shares of the episodes that reached their goal, where infos or sparse rewards tell it."""
+    """Fractions of episodes that reached their goal, from infos or sparse rewards, if available."""
     import h5py
 
     with h5py.File(file, "r") as opened:
@@ -246,7 +246,7 @@ def _successes(file: Path, about: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _is_column(node: Any, most_rows: int) -> bool:
-    """Whether an entry of the file holds a number per step, and no more of them than steps."""
+    """Whether an entry of the file holds one number per step, and no more numbers than steps."""
     import h5py
 
     if not isinstance(node, h5py.Dataset) or len(node.shape) != 1:
@@ -255,12 +255,12 @@ def _is_column(node: Any, most_rows: int) -> bool:
 
 
 def _reward_of_success(rewards: Sequence[np.ndarray]) -> int | None:
-    """The reward at the goal, if both values of -1/0 or of 0/1 and no others were given."""
+    """The reward at the goal, if the rewards are exactly -1 and 0, or 0 and 1."""
     return {(-1, 0): 0, (0, 1): 1}.get(tuple(np.unique(np.concatenate(rewards)).tolist()))
 
 
 def _check_size(node: Any, space: spaces.Box, most_rows: int) -> None:
-    """Refuse what would fill the memory, or is not what its space says."""
+    """Raise an error for arrays that exceed memory or do not match their space."""
     rows, shape = node.shape[0], node.shape[1:]
     if shape != space.shape:
         hint = "; images are read if written with jpeg_encoding=False" * (len(space.shape) == 3)
@@ -274,7 +274,7 @@ def _check_size(node: Any, space: spaces.Box, most_rows: int) -> None:
 def _episode(
     parts: dict[str, np.ndarray], phi: Sequence[int] | None, name: str, number: int
 ) -> Episode:
-    """One episode as a dataset takes it."""
+    """Convert one episode for a dataset."""
     actions = float32(parts.pop("actions"))
     if not len(actions) or any(len(array) != len(actions) + 1 for array in parts.values()):
         counts = ", ".join(f"{len(array)} of {key}" for key, array in parts.items())
@@ -292,7 +292,7 @@ def _episode(
 
 
 def _origin(about: dict[str, Any], file: Path) -> dict[str, Any]:
-    """What other people's data tells of itself: our task, or its environment and successes."""
+    """The origin of external data: our task, or its environment and successes."""
     environment = _environment(about)
     env_id = (environment or "").rpartition(":")[2]
     known = (t.name for t in (*TASKS.values(), *OGBENCH.values()) if t.env_id == env_id)
@@ -303,9 +303,9 @@ def _origin(about: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _environment(about: dict[str, Any]) -> str | None:
-    """The environment that was recorded, as `module:EnvId` where its entry point tells a module.
+    """The recorded environment, as `module:EnvId` if its entry point names a module.
 
-    The name is text for the user to judge: nothing that a file names is imported.
+    The name is only text for the user; nothing named in a file is imported.
     """
     try:
         spec = parse_json(about["env_spec"])
@@ -366,7 +366,7 @@ def _buffers(data: Dataset) -> Iterator[dict[str, Any]]:
 
 
 def _dataset_id(name: str) -> str:
-    """The id under which Minari will know it; a folder anywhere is called after itself."""
+    """The id of a dataset in Minari; a folder outside the store has its own name as id."""
     if name.startswith(PREFIX):
         return name.removeprefix(PREFIX)
     plain = re.sub(r"[^-\w]", "_", Path(name).name)

@@ -20,16 +20,16 @@ META = "meta.json"
 REQUIRED = ("observations", "actions", "achieved_goals", "starts")
 OPTIONAL = ("desired_goals",)
 SAME = "goals_are_observations"
-"""Key of meta.json: whether states are their own goals, so that these are not stored again."""
+"""Key in meta.json: whether states are their own goals, which are then not stored again."""
 _GARBLED = (
     *(ValueError, OSError, EOFError, SyntaxError, TypeError, ArithmeticError, LookupError),
     *(RecursionError, MemoryError, struct.error, tokenize.TokenError),
 )
-"""What NumPy raises at headers that are none."""
+"""Exceptions that NumPy raises for invalid headers."""
 
 
 def save(data: Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a dataset as a folder, atomically: it is there whole or not at all."""
+    """Write a dataset as a folder, atomically."""
     target = Path(path)
     with new_folder(target, overwrite) as folder:
         files: dict[str, Any] = {}
@@ -59,7 +59,7 @@ def save(data: Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
 
 
 def _write(file: Path, array: Any) -> None:
-    """As np.save does, but piece by piece."""
+    """Like np.save, but in chunks."""
     header = {"descr": array.dtype.str, "fortran_order": False, "shape": tuple(array.shape)}
     with file.open("wb") as out:
         np.lib.format.write_array_header_1_0(out, header)
@@ -94,7 +94,7 @@ def load(path: str | Path) -> Dataset:
 
 
 def _required(meta: dict[str, Any]) -> list[str]:
-    """The files that there must be."""
+    """The names of the required files."""
     return [name for name in REQUIRED if name != "achieved_goals" or meta.get(SAME) is not True]
 
 
@@ -108,32 +108,32 @@ def _check_meta(meta: dict[str, Any], folder: Path) -> None:
             "reads; use the version of merlin that wrote it."
         )
     if not isinstance(meta.get("provenance"), dict | None):
-        raise MerlinError(f"{where}: provenance is not an object; write the dataset anew.")
+        raise MerlinError(f"{where}: provenance is not an object; write the dataset again.")
     files = meta.get("files")
     if not isinstance(files, dict):
-        raise MerlinError(f"{where}: lists no files; write the dataset anew.")
+        raise MerlinError(f"{where}: lists no files; write the dataset again.")
     for name in _required(meta):
         if name not in files:
-            raise MerlinError(f"{where}: does not list {name}.npy; write the dataset anew.")
+            raise MerlinError(f"{where}: does not list {name}.npy; write the dataset again.")
     for key in ("task", "variant"):
         if not isinstance(meta.get(key), str | None):
-            raise MerlinError(f"{where}: {key} is not a name; write the dataset anew.")
+            raise MerlinError(f"{where}: {key} is not a name; write the dataset again.")
     phi = meta.get("phi", [])
     if not isinstance(phi, list) or not all(type(i) is int and i >= 0 for i in phi):
-        raise MerlinError(f"{where}: phi is not a list of indices; write the dataset anew.")
+        raise MerlinError(f"{where}: phi is not a list of indices; write the dataset again.")
 
 
 def _vector(meta: dict[str, Any], key: str, folder: Path) -> np.ndarray:
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return np.asarray(meta.get(key), np.float32).reshape(-1)
-    raise MerlinError(f"{folder / META}: {key} is not a list of numbers; write it anew.")
+    raise MerlinError(f"{folder / META}: {key} is not a list of numbers; write it again.")
 
 
 def _open(folder: Path, name: str, files: dict[str, Any]) -> np.ndarray:
     path = folder / f"{name}.npy"
     listed = files[name]
     if not isinstance(listed, dict) or not {"sha256", "bytes"} <= listed.keys():
-        raise MerlinError(f"{folder / META}: has no checksum of {path.name}; write it anew.")
+        raise MerlinError(f"{folder / META}: has no checksum of {path.name}; write it again.")
     if not path.is_file():
         raise MerlinError(f"{path}: is missing; copy the dataset again.")
     size = path.stat().st_size
@@ -146,7 +146,7 @@ def _open(folder: Path, name: str, files: dict[str, Any]) -> np.ndarray:
         raise MerlinError(f"{path}: its checksum is wrong; copy the dataset again.")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a garbled header may warn before it fails
+            warnings.simplefilter("ignore")  # a corrupt header may warn before it fails
             return np.load(path, mmap_mode="r", allow_pickle=False)
     except _GARBLED as error:
         raise MerlinError(f"{path}: is not a readable .npy array ({reason(error)}).") from None

@@ -3,9 +3,9 @@
 observations, actions   one row per step; the last action of an episode leads out of it
 terminals               1 at the last step of every episode
 
-Goals are states, or the part of them that phi names. What the layout has no place for stands
-under further keys, which other readers pass over: desired_goals, achieved_goals where they are
-not the states themselves, and action_low and action_high.
+Goals are states, or the columns of them given by phi. Fields that the layout does not define are
+stored under additional keys, which other readers ignore: desired_goals, achieved_goals if they
+differ from the states, and action_low and action_high.
 
 `ogbench:NAME` is a file that OGBench has downloaded into its own folder.
 """
@@ -39,12 +39,12 @@ OPTIONAL = ("achieved_goals", "desired_goals", "action_low", "action_high")
 
 
 def folder() -> Path:
-    """Where OGBench keeps what it downloads."""
+    """Where OGBench stores its downloads."""
     return Path.home() / ".ogbench" / "data"
 
 
 def file_of(name: str) -> Path:
-    """The file of `ogbench:NAME`, which need not be there."""
+    """The file of `ogbench:NAME`, which may not exist."""
     return folder() / f"{name.removeprefix(PREFIX)}.npz"
 
 
@@ -55,7 +55,7 @@ def is_downloaded(name: str) -> bool:
 def read(name: str, phi: Sequence[int] | None = None) -> Dataset:
     """Read an .npz, or `ogbench:NAME`; the last action of every episode is dropped.
 
-    A mere .npz names no task.
+    A plain .npz does not name a task.
     """
     if not name.startswith(PREFIX):
         return _read(name, phi)
@@ -105,7 +105,7 @@ def _read(path: str, phi: Sequence[int] | None) -> Dataset:
 
 
 def write(data: Dataset, path: str) -> None:
-    """Write an .npz that OGBench's loader and `read` both understand."""
+    """Write an .npz that OGBench's loader and `read` both accept."""
     if path.startswith(PREFIX):
         raise MerlinError(f"{path}: OGBench's folder is for its downloads; name a file, X.npz.")
     last = data.starts[1:] - 1
@@ -130,7 +130,7 @@ def write(data: Dataset, path: str) -> None:
 
 
 def _ends(terminals: np.ndarray, path: str) -> np.ndarray:
-    """The last step of each episode."""
+    """The index of the last step of each episode."""
     if terminals.ndim != 1:
         raise MerlinError(f"{path}: terminals have the shape {terminals.shape}; give one column.")
     odd = np.flatnonzero((terminals != 0) & (terminals != 1))
@@ -146,7 +146,7 @@ def _ends(terminals: np.ndarray, path: str) -> np.ndarray:
 
 def _open(path: str) -> dict[str, np.ndarray]:
     with reading(path, "an .npz of arrays"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a garbled header may warn before it fails
+        warnings.simplefilter("ignore")  # a corrupt header may warn before it fails
         found = read_npz(Path(path), (*REQUIRED, *OPTIONAL))
     for name in REQUIRED:
         if name not in found:

@@ -1,4 +1,4 @@
-"""robomimic's and robosuite's HDF5: data/demo_N with actions and one array per observation."""
+"""The HDF5 format of robomimic and robosuite: data/demo_N with actions and observations."""
 
 import json
 import math
@@ -19,16 +19,16 @@ _DEMO = re.compile(r"\D*(\d{1,9})")
 
 
 def read(name: str, fields: Fields) -> Dataset:
-    """Read demonstrations: the state is all of obs but images, unless named."""
+    """Read demonstrations. The state defaults to all of obs except images."""
     import h5py
 
     if fields.episode is not None:
-        raise MerlinError(f"--episode: each demo of {name} is one; leave it out.")
+        raise MerlinError(f"--episode: each demo of {name} is an episode; leave it out.")
     with reading(name, "robomimic's HDF5"), h5py.File(regular_file(Path(name)), "r") as file:
         group = _inside(file, "data")
         demos = sorted((key for key in group if _DEMO.fullmatch(key)), key=_number)
         if not demos:
-            raise MerlinError(f"{name}: has no data/demo_0; it is not robomimic's.")
+            raise MerlinError(f"{name}: has no data/demo_0; it is not a robomimic file.")
         first = _arrays(_inside(group, demos[0]))
         lengths = [_inside(group, f"{demo}/actions").shape[0] for demo in demos]
         log = Log(
@@ -52,7 +52,7 @@ def _number(demo: str) -> int:
 
 
 def _inside(group: Any, path: str) -> Any:
-    """What stands at a path of the same file; links to other files are refused."""
+    """The object at a path in the same file; links to other files are rejected."""
     import h5py
 
     for part in path.split("/"):
@@ -63,7 +63,7 @@ def _inside(group: Any, path: str) -> Any:
 
 
 def _arrays(demo: Any) -> dict[str, Any]:
-    """The arrays of numbers of a demo that have a row per step, by their path."""
+    """The numeric arrays of a demo with one row per step, keyed by their path."""
     import h5py
 
     steps = _inside(demo, "actions").shape[0]
@@ -79,7 +79,7 @@ def _arrays(demo: Any) -> dict[str, Any]:
 
 
 def _numbers(group: Any, demo: str, key: str, first: Any) -> np.ndarray:
-    """One array of a demo, read once its size is known to be sound."""
+    """Read one array of a demo, after checking its size."""
     node = _inside(group, f"{demo}/{key}")
     steps = _inside(group, f"{demo}/actions").shape[0]
     if node.shape != (steps, *first.shape[1:]) or node.dtype.kind not in "biuf":
@@ -93,7 +93,7 @@ def _numbers(group: Any, demo: str, key: str, first: Any) -> np.ndarray:
 
 
 def _about(group: Any) -> dict[str, Any]:
-    """What env_args tells: the environment, its rate, and whether actions are changes."""
+    """The content of env_args: the environment, its rate, and whether actions are relative."""
     try:
         told = json.loads(group.attrs.get("env_args", "{}"))
     except (ValueError, TypeError, RecursionError):
@@ -114,7 +114,7 @@ def _about(group: Any) -> dict[str, Any]:
 
 
 def _find(tree: Any, key: str, depth: int) -> Any:
-    """The first value under a key, anywhere in nested dicts."""
+    """The first value under a key, at any depth of nested dicts."""
     if not isinstance(tree, dict) or depth == 0:
         return None
     if key in tree:

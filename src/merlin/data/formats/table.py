@@ -1,4 +1,4 @@
-"""One table of all steps, as CSV or parquet, with a column that tells the episode."""
+"""A single table of all steps, as CSV or parquet, with a column that identifies the episode."""
 
 import csv
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ MOST_LINE = 1 << 20
 
 
 def read(name: str, fields: Fields) -> Dataset:
-    """Read a table: its columns are looked for by the usual names, unless named."""
+    """Read a table; unless given, its columns are found by their usual names."""
     path = Path(name)
     opened = _parquet if path.suffix == ".parquet" else _csv
     return to_dataset(opened(path, fields), fields)
@@ -81,8 +81,8 @@ def _episode_column(names: Sequence[str], said: str | None, path: Path) -> str:
     if found is None:
         listed = ", ".join(names[:12]) or "none"
         raise MerlinError(
-            f"{path}: has no column of numbers {said or ' or '.join(EPISODE)}; name the one that "
-            f"tells the episode with --episode; it has {listed}."
+            f"{path}: has no column of numbers {said or ' or '.join(EPISODE)}; name the one "
+            f"of the episode with --episode; it has {listed}."
         )
     return found
 

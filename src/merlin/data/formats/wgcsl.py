@@ -5,9 +5,9 @@ u   (episodes, steps, action)            actions
 g   (episodes, steps, goal)              the desired goal, the same at every step
 ag  (episodes, steps + 1, goal)          achieved goals
 
-A pickle is a program that names functions and calls them. Here the few names that a pickled
-array needs stand for functions of ours that do nothing but note shape, type and bytes; NumPy
-itself is only shown what they noted, and any other name is refused.
+A pickle is a program that names functions and calls them. Here, the few names that a pickled array
+needs refer to our own functions, which only record shape, type and bytes. NumPy then sees only what
+they recorded. Any other name is rejected.
 """
 
 import codecs
@@ -35,14 +35,14 @@ from merlin.io.files import open_regular, write_bytes
 
 KEYS = ("o", "u", "g", "ag")
 MARK = b"merlin-sha256:"
-"""Stands between a pickle that we wrote and its checksum."""
+"""Separates a pickle written by us from its checksum."""
 NUMBER_TYPES = {"b1", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8))}
 NUMBER_TYPES |= {"f2", "f4", "f8"}
 
 
 def read(path: str, phi: Sequence[int] | None = None) -> Dataset:
-    """Read a buffer.pkl; it names neither task nor action bounds, which are -1 and 1 unless the
-    actions go beyond."""
+    """Read a buffer.pkl. It names no task and no action bounds, which are -1 and 1 unless exceeded
+    by the actions."""
     with reading(path, "a pickle of arrays"), open_regular(Path(path)) as file:
         _verify(file, path)
         arrays = _Unpickler(_Bounded(file), path).load()
@@ -65,7 +65,7 @@ def read(path: str, phi: Sequence[int] | None = None) -> Dataset:
 
 
 def write(data: Dataset, path: str) -> None:
-    """Write a buffer.pkl, for which episodes must be equally long and have desired goals."""
+    """Write a buffer.pkl; episodes must have equal lengths and desired goals."""
     if data.desired_goals is None:
         raise MerlinError(f"{path}: this format needs desired goals, which the data lacks.")
     length = int(data.lengths[0])
@@ -82,15 +82,15 @@ def write(data: Dataset, path: str) -> None:
         "g": np.repeat(data.desired_goals[:, None], length - 1, axis=1),
         "ag": data.achieved_goals.reshape(episodes, length, -1),
     }
-    # A memory map would be pickled as one, and could then be read by nobody.
+    # A memory map would be pickled as such and could not be read elsewhere.
     plain = {key: np.ascontiguousarray(array) for key, array in content.items()}
     program = pickle.dumps(plain, protocol=4)
-    # Readers of pickles stop where the program does, and so never see the checksum.
+    # Unpicklers stop at the end of the program, so they never see the checksum.
     write_bytes(Path(path), program + MARK + hashlib.sha256(program).hexdigest().encode())
 
 
 def _verify(file: BinaryIO, path: str) -> None:
-    """Compare a file that we wrote with the checksum at its end."""
+    """Compare a file written by us with the checksum at its end."""
     tail = len(MARK) + 64
     program = os.fstat(file.fileno()).st_size - tail
     if program > 0:
@@ -109,12 +109,12 @@ def _verify(file: BinaryIO, path: str) -> None:
 
 
 def _check(arrays: Any, path: str) -> tuple[np.ndarray, ...]:
-    """The four arrays, if their shapes belong together."""
+    """The four arrays, if their shapes are consistent."""
     if not isinstance(arrays, dict):
-        raise MerlinError(f"{path}: holds no dict with the keys o, u, g, ag, so it is no buffer.")
+        raise MerlinError(f"{path}: holds no dict with the keys o, u, g, ag; give a WGCSL buffer.")
     for key in KEYS:
         if not isinstance(arrays.get(key), _Array) or arrays[key].numbers is None:
-            raise MerlinError(f"{path}: has no array under the key {key!r}; write it anew.")
+            raise MerlinError(f"{path}: has no array under the key {key!r}; write it again.")
     found = tuple(arrays[key].numbers for key in KEYS)
     for key, array in zip(KEYS, found, strict=True):
         most = 5 if key == "o" else 3
@@ -135,13 +135,13 @@ def _check(arrays: Any, path: str) -> tuple[np.ndarray, ...]:
         if arrays[key].numbers.shape != shape:
             raise MerlinError(
                 f"{path}: {key} has the shape {arrays[key].numbers.shape}, not the {shape} that "
-                f"{episodes} episodes of {states} states need; write it anew."
+                f"{episodes} episodes of {states} states need; write it again."
             )
     return found
 
 
 class _Kind:
-    """Stands for numpy.dtype: the code of a plain number type and its byte order."""
+    """Replaces numpy.dtype: a numeric type code and its byte order."""
 
     def __init__(self, code: str, *_: Any):
         if code not in NUMBER_TYPES:
@@ -156,7 +156,7 @@ class _Kind:
 
 
 class _Array:
-    """Stands for numpy.ndarray: made from bytes only when their number fits shape and type."""
+    """Replaces numpy.ndarray: built from bytes only if their number matches shape and type."""
 
     def __init__(self, *_: Any):
         self.numbers: np.ndarray | None = None
@@ -177,7 +177,7 @@ def _from_bytes(content: Any, kind: Any, shape: Any, order: Any) -> np.ndarray:
 
 
 def _frombuffer(content: Any, kind: Any, shape: Any, order: Any, *_: Any) -> _Array:
-    """How protocol 5 writes an array."""
+    """The function with which protocol 5 builds an array."""
     array = _Array()
     array.numbers = _from_bytes(content, kind, shape, order)
     return array
@@ -188,14 +188,14 @@ def _scalar(kind: Any, content: Any) -> _Array:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How protocols 0 to 2 write bytes."""
+    """The function with which protocols 0 to 2 build bytes."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"bytes are encoded as {str(encoding)[:20]!r}, not latin1")
     return codecs.encode(text, "latin1")
 
 
 class _Allowed:
-    """A function that a file may call but not change, which a bare function would allow."""
+    """A function that a file may call but not modify, unlike a plain function object."""
 
     __slots__ = ("_function",)
 
@@ -225,10 +225,10 @@ _ALLOWED = {
 }
 
 
-# The interpreter written in Python: the one in C sets aside memory for as many objects as a
-# damaged file claims to number. A buffer has a hundred instructions, so the speed is the same.
+# The Python implementation: the one in C allocates memory for as many objects as a damaged file
+# claims. A buffer has about a hundred instructions, so the speed is the same.
 class _Unpickler(pickle._Unpickler):
-    """Reads arrays and plain containers."""
+    """Reads arrays and plain containers only."""
 
     def __init__(self, file: "_Bounded", path: str):
         super().__init__(file, fix_imports=False)
@@ -249,7 +249,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 class _Bounded:
-    """A file that says so when more is asked of it than it has, before setting memory aside."""
+    """A file that raises an error, before allocating memory, if asked for more than it holds."""
 
     def __init__(self, file: BinaryIO):
         self._file = file

@@ -1,7 +1,7 @@
-"""Zarr v2 replay buffers as diffusion policy writes them: data/NAME, and meta/episode_ends.
+"""Zarr v2 replay buffers in the layout of Diffusion Policy: data/NAME and meta/episode_ends.
 
-Read by ourselves: of what Zarr can store, plain numbers in chunks that are compressed by Blosc,
-zlib, gzip, or not at all. Filters are refused, since one of them is pickle.
+The reader is our own. It supports plain numbers in chunks that are uncompressed or compressed with
+Blosc, zlib or gzip. Filters are rejected, since one of them is pickle.
 """
 
 import json
@@ -28,30 +28,30 @@ _NAME = re.compile(r"[^.].*")
 
 
 def recognises(folder: Path) -> bool:
-    """Whether a Zarr group stands at a path."""
+    """Whether there is a Zarr group at a path."""
     return any((folder / name).is_file() for name in (".zgroup", "zarr.json"))
 
 
 def read(name: str, fields: Fields) -> Dataset:
-    """Read a replay buffer: its state is data/state and its action data/action, unless named."""
+    """Read a replay buffer. State and action default to data/state and data/action."""
     folder = Path(name)
     if (folder / "zarr.json").exists():
         raise MerlinError(f"{folder}: is Zarr v3; write it with zarr_format=2.")
     if fields.episode is not None:
-        raise MerlinError(f"--episode: {folder / ENDS} tells the episodes; leave it out.")
+        raise MerlinError(f"--episode: {folder / ENDS} defines the episodes; leave it out.")
     ends = _Array.open(folder / ENDS).read()
     if ends.ndim != 1 or not len(ends) or ends.dtype.kind not in "iu" or ends.dtype.itemsize < 2:
-        raise MerlinError(f"{folder / ENDS}: holds no list of row numbers; write it anew.")
+        raise MerlinError(f"{folder / ENDS}: is not a list of row numbers; write it again.")
     ends = ends.astype(np.int64)
     if (np.diff(ends, prepend=0) <= 0).any():
-        raise MerlinError(f"{folder / ENDS}: does not ascend from above 0; write it anew.")
+        raise MerlinError(f"{folder / ENDS}: is not increasing from above 0; write it again.")
     arrays = {file.parent.name: _Array.open(file.parent) for file in _headers(folder / "data")}
     rows = {key: array.shape[0] for key, array in arrays.items()}
     for key, count in rows.items():
         if count != ends[-1]:
             raise MerlinError(
                 f"{folder / 'data' / key}: has {count} rows, but the last episode ends at "
-                f"{ends[-1]}; write it anew."
+                f"{ends[-1]}; write it again."
             )
     log = Log(
         where=name,
@@ -65,12 +65,12 @@ def read(name: str, fields: Fields) -> Dataset:
 
 
 def _headers(folder: Path) -> Iterator[Path]:
-    """Descriptions of the arrays in a group, in the order of their names."""
+    """The descriptions of the arrays in a group, ordered by name."""
     return (file for file in sorted(folder.glob("*/.zarray")) if _NAME.match(file.parent.name))
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """Numbers and words among the attributes of the whole."""
+    """The numbers and strings among the attributes of the root group."""
     file = folder / ".zattrs"
     if not file.is_file():
         return {}
@@ -86,7 +86,7 @@ def _about(folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Array:
-    """An array on disk whose description was checked."""
+    """An array on disk whose description has been checked."""
 
     folder: Path
     shape: tuple[int, ...]
@@ -102,27 +102,27 @@ class _Array:
         about = read_json(file, "a Zarr array")
         shape, chunks = (_sizes(about.get(key)) for key in ("shape", "chunks"))
         if shape is None or chunks is None or len(shape) != len(chunks):
-            raise MerlinError(f"{file}: shape and chunks are not lists of sizes; write it anew.")
+            raise MerlinError(f"{file}: shape and chunks are not lists of sizes; write it again.")
         kind = about.get("dtype")
         if not isinstance(kind, str) or not _NUMBERS.fullmatch(kind):
             shown = json.dumps(kind)[:40]
             raise MerlinError(f"{file}: dtype is {shown}, not a number; convert it.")
         if about.get("filters"):
-            raise MerlinError(f"{file}: has filters, which are not read; write it without.")
+            raise MerlinError(f"{file}: has filters, which are not supported; write it without.")
         compressor = about.get("compressor")
         name = compressor.get("id") if isinstance(compressor, dict) else compressor
         if name not in (None, "blosc", "zlib", "gzip"):
             raise MerlinError(
-                f"{file}: is compressed by {json.dumps(name)[:40]}, which is not read; write it "
+                f"{file}: is compressed by {json.dumps(name)[:40]}, which is unsupported; write it "
                 "with Blosc, zlib or gzip."
             )
         order, separator = about.get("order", "C"), about.get("dimension_separator", ".")
         if about.get("zarr_format") != 2 or order not in ("C", "F") or separator not in (".", "/"):
-            raise MerlinError(f"{file}: is not written as Zarr v2 describes it; write it anew.")
+            raise MerlinError(f"{file}: is not valid Zarr v2; write it again.")
         return cls(folder, shape, chunks, np.dtype(kind), order, name, separator)
 
     def read(self) -> np.ndarray:
-        """All numbers; every chunk must be there, and hold what the description says."""
+        """Read the whole array; every chunk must exist and match the description."""
         grid = [-(-size // chunk) for size, chunk in zip(self.shape, self.chunks, strict=True)]
         chunk_bytes = math.prod(self.chunks) * self.dtype.itemsize
         count = math.prod(grid)
@@ -150,15 +150,15 @@ class _Array:
         return self.folder / self.separator.join(map(str, index))
 
     def _decode(self, content: bytes, size: int) -> Any:
-        """The bytes of a chunk, `size` of them or an error."""
+        """Decompress a chunk to exactly `size` bytes."""
         if self.compressor == "blosc":
             blosc = require("numcodecs.blosc", "Zarr")
             header = np.frombuffer(content[4:16].ljust(12, b"\0"), "<u4")
             if header[0] != size or header[2] != len(content):
-                raise ValueError(f"its header tells {header[0]} bytes, not {size}")
+                raise ValueError(f"its header declares {header[0]} bytes, not {size}")
             return blosc.decompress(content)
         if self.compressor is not None:
-            opened = zlib.decompressobj(wbits=47)  # zlib or gzip, by what stands there
+            opened = zlib.decompressobj(wbits=47)  # detects zlib or gzip
             content = opened.decompress(content, size + 1)
         if len(content) != size:
             raise ValueError(f"it holds {len(content)} bytes, not {size}")
