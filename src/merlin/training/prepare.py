@@ -102,9 +102,7 @@ def _encoded(plan: Plan, seed: int, own: Path | None, shared: Path | None, quiet
     how = {"seed": seed, "settings": asdict(plan.latents)}
     with _place("encoded", own, shared, plan.data, how) as place:
         if place is not None and (place / "encoded").exists():
-            known = with_told_goals(
-                native.load(place / "encoded")
-            )  # older folders do not store phi
+            known = with_told_goals(native.load(place / "encoded"))  # not stored by older versions
             encoder = load_encoder(place / "encoder.safetensors")
             found = Encoded(known, encoder, _report(known, place / "encoded"))
         else:
