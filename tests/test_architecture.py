@@ -92,6 +92,7 @@ def test_the_runtime_is_independent_of_training():
         assert {n.split(".")[1] for n in imports(Path(*name.split(".")).with_suffix(".py"))} <= {
             "deploy",
             "errors",
+            "io",
         }
 
 

@@ -69,7 +69,15 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'merlin' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    try:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("merlin."):
+            raise
+        raise MerlinError(
+            f"merlin.{name} is not part of merlin-rl-runtime, which only acts; "
+            "run `pip uninstall merlin-rl-runtime` and `pip install merlin-rl`."
+        ) from None
 
 
 def __dir__() -> list[str]:

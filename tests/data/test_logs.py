@@ -189,7 +189,7 @@ def test_a_missing_package_is_said_in_one_sentence(rng, tmp_path, monkeypatch, f
         monkeypatch.delitem(sys.modules, name)
     for name in ("pyarrow", "numcodecs"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MerlinError, match=r"is not installed.* pip install 'merlin\[formats\]'"):
+    with pytest.raises(MerlinError, match=r"is not installed.* pip install 'merlin-rl\[formats\]'"):
         load(path)
 
 

@@ -25,8 +25,8 @@ from helpers.training_runs import (
 from merlin.errors import MerlinError
 from merlin.io.interruption import Interrupted
 from merlin.training import loop
+from merlin.training.log import SeedLog
 from merlin.training.loop import Group, Pace
-from merlin.training.runs import SeedLog
 from merlin.training.train import resume
 
 # Cut in pieces

@@ -26,9 +26,9 @@ from merlin.learners.base import Learner
 from merlin.learners.registry import Method
 from merlin.parallel.workers import Failure
 from merlin.policies.base import Policy
+from merlin.training.log import read_metrics
 from merlin.training.loop import compiled_chunk
 from merlin.training.plan import method_for, without_desired_goals
-from merlin.training.runs import read_metrics
 from merlin.training.train import train
 from merlin.types import Spec
 

@@ -53,8 +53,10 @@ class Bench:
         from merlin.bench.estimate import Speeds, total
         from merlin.bench.grids import make_grid
         from merlin.bench.results_folder import ResultsFolder
+        from merlin.parallel.engine import check_engine
         from merlin.parallel.workers import default_workers
 
+        check_engine(self.engine, self.workers, self.address)
         cells = make_grid(self.grid, self.choice)
         results = None
         if self.out is not None:

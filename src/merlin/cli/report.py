@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from merlin.io.extras import check
+
 
 @dataclass(frozen=True)
 class Report:
@@ -25,6 +27,7 @@ class Report:
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
+        check("plots", "merlin report")
         from merlin.report import write_report
 
         found = write_report(self.dir, self.out)

@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from merlin.deploy.graph import Graph, Value, require
+from merlin.deploy.graph import Graph, Value
 from merlin.deploy.lookahead import pick
 from merlin.deploy.networks import Cnn, forward
 from merlin.deploy.weights import Weights, read
 from merlin.errors import MerlinError
+from merlin.io import extras
 from merlin.io.files import check_free, write_bytes
 from merlin.policies.images import SeeingPolicy
 from merlin.training.folder import policy_file
@@ -50,7 +51,7 @@ def export(
     check_free(out, overwrite)
     source = policy_file(Path(run), seed, checkpoint)
     weights = read(source)
-    require("onnx"), require("onnxruntime")
+    extras.check("export", "the export")
     policy = load_policy(source)
     # A graph draws nothing: its proposals come from the numbers of a policy without a key.
     chances = _inner(policy).chances(None) if weights.judge is not None else ()
@@ -73,7 +74,7 @@ def export(
 
 def build(weights: Weights, *chances: np.ndarray) -> bytes:
     """The serialised model; one that judges proposals is given the numbers that it draws by."""
-    onnx = require("onnx")
+    onnx = extras.require("onnx", "export", "the export")
     graph, helper = Graph(), onnx.helper
     types = {part.name: part.dtype for part in _inputs(weights)}
     types["horizon"] = np.dtype(np.float32)
@@ -145,7 +146,7 @@ def _chosen(weights: Weights, state: Any, goal: Any, horizon: Any, *chances: np.
 
 def verify(content: bytes, weights: Weights, policy: Any) -> float:
     """The largest difference to the JAX policy over random inputs; refuses what is no rounding."""
-    runtime = require("onnxruntime")
+    runtime = extras.require("onnxruntime", "export", "the export")
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # it would warn that the horizon has a default, as it should
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

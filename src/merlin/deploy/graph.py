@@ -4,7 +4,6 @@ A `Value` stands for a batch of rows. It carries an example, a batch of one, on 
 same: so shapes and types need no rules of their own.
 """
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from merlin.deploy.networks import Filter, convolutions, convolve
 from merlin.deploy.places import columns, entries
-from merlin.errors import MerlinError
+from merlin.io.extras import require
 
 OPERATORS = {
     np.add: "Add",
@@ -37,7 +36,7 @@ class Graph:
     """Nodes and constants of an ONNX graph while it grows."""
 
     def __init__(self) -> None:
-        self.onnx = require("onnx")
+        self.onnx = require("onnx", "export", "the export")
         self.nodes: list[Any] = []
         self.constants: dict[str, np.ndarray] = {}
         self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
@@ -182,13 +181,3 @@ def _(index: Value, table: np.ndarray) -> Value:
 @columns.register
 def _(x: Value, which: np.ndarray) -> Value:
     return x.graph.add("Gather", [x, which], x.example[..., which], axis=len(x.shape) - 1)
-
-
-def require(name: str) -> Any:
-    """A module that only the export needs."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise MerlinError(
-            f"{name} is not installed, which the export needs; pip install 'merlin[export]'."
-        ) from None

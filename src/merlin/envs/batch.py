@@ -50,6 +50,7 @@ def make_batch(task: Task, n: int, workers: int | None = None) -> EnvBatch:
     Tasks that move all points at once need no workers; for the others there is one per core
     unless told otherwise.
     """
+    task.check_installed()
     if task.vector_entry_point:
         return VectorBatch(task, n)
     workers = min(n, default_workers() if workers is None else workers)

@@ -1,7 +1,6 @@
 """What is known of OGBench's state-based datasets without OGBench: their names and sizes."""
 
 import difflib
-import importlib.util
 import itertools
 from typing import NamedTuple
 
@@ -70,15 +69,6 @@ def _sizes() -> dict[str, Size]:
 
 SIZES = _sizes()
 """Every state-based dataset of OGBench by its name."""
-
-
-def check_installed(name: str) -> None:
-    """Say in one sentence how to get OGBench, if it is not here."""
-    if importlib.util.find_spec("ogbench") is None:
-        raise MerlinError(
-            f"task {name}: needs OGBench, which is not installed; "
-            "install it with `pip install 'merlin[ogbench]'`."
-        )
 
 
 def unknown(name: str) -> MerlinError:

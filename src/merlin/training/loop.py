@@ -28,10 +28,11 @@ from merlin.policies.base import Policy
 from merlin.policies.images import SeeingPolicy
 from merlin.training.checkpoints import Checkpoints, Evaluations, Position
 from merlin.training.image_updates import streamed_chunk
+from merlin.training.log import SeedLog
 from merlin.training.plan import Plan
 from merlin.training.prepare import Prepared, Sources
 from merlin.training.results import Score, SeedResult
-from merlin.training.runs import SeedLog, save_policy
+from merlin.training.runs import save_policy
 from merlin.types import PRNGKeyArray, State
 
 PIECE_SECONDS = 2.0

@@ -87,6 +87,8 @@ class Plan:
         goal, shift = asked.get("goal", "vector"), asked.get("shift", 0)
         latents = asked.get("latents")
         task = choose(data.task, asked.get("task"))
+        if task is not None:
+            task.check_installed()
         if task is not None and "final_episodes" not in asked:
             schedule = replace(schedule, final_episodes=task.final_episodes)
         augment = asked.get("augment")

@@ -8,6 +8,7 @@ seed-S/policy.safetensors    the policy after the last update
 seed-S/best.safetensors      the policy with the best evaluation (the paper's protocol), or with
                              the least error on held-out episodes if there is no task
 seed-S/metrics.jsonl         losses and evaluations by update, also as TensorBoard events
+                             if tensorboardX is installed
 seed-S/result.json           scores of this seed
 seed-S/augmented/            the trajectories that were made for it, if the method makes any
 seed-S/encoded/              the recorded ones with latents for images, encoder.safetensors beside
@@ -16,17 +17,13 @@ seed-S/encoded/              the recorded ones with latents for images, encoder.
 
 import dataclasses
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.summary import scalar
 
 from merlin.augment import AUGMENTATIONS, Augmentation
 from merlin.augment.encoder import Encoder
@@ -37,7 +34,7 @@ from merlin.envs.registry import own
 from merlin.errors import MerlinError
 from merlin.evaluation.trust import Trust, trust
 from merlin.io import tensors
-from merlin.io.files import parse_json, read_json, read_limited, write_bytes
+from merlin.io.files import read_json
 from merlin.io.schema import read_as
 from merlin.learners import LEARNERS, Learner
 from merlin.learners.registry import method_name, split_name
@@ -48,12 +45,6 @@ from merlin.training.folder import RunConfig, policy_file, read_config
 from merlin.training.policy_schema import EncoderAbout, check_encoder, read_policy
 from merlin.training.results import Result, SeedResult
 from merlin.types import Moments, Spec
-
-MOST_LOG_BYTES = 1 << 30
-EVALUATED = {"eval/return", "held_out/action_error"}
-"""A row of a log that has one of these is of an evaluation, the others are of updates."""
-EVENT_SECONDS = 60.0
-"""Events are synced to the disk so often, which may take a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -212,64 +203,3 @@ def load_run(path: str | Path, checkpoint: str = "final") -> Run:
     at = folder / "result.json"
     result = Result.from_json(read_json(at, "a result"), at) if at.exists() else None
     return Run(config, tuple(map(load_policy, files)), result, folder)
-
-
-class SeedLog:
-    """metrics.jsonl and TensorBoard events of one seed, without rows that a resumed run repeats.
-
-    `logged` and `evaluated` are the steps of the last row of metrics and of the last evaluation
-    that are part of the checkpoint.
-    """
-
-    def __init__(self, folder: Path, logged: int, evaluated: int):
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "metrics.jsonl"
-        rows = [(row, line + b"\n") for row, line in read_metrics(path)]
-        last = lambda row: evaluated if EVALUATED & row.keys() else logged  # noqa: E731
-        if max(logged, evaluated) == 0:
-            for stale in folder.glob("events.*"):
-                stale.unlink()
-        write_bytes(path, b"".join(line for row, line in rows if row["step"] <= last(row)))
-        self._file = path.open("ab")
-        # Not SummaryWriter, whose thread would meet a full disk where nobody can handle it.
-        self._events, self._flushed = EventsWriter(str(folder / "events")), time.monotonic()
-        began = SessionLog(status=SessionLog.START)
-        self._event(max(logged, evaluated) + 1, session_log=began)  # drops what comes after
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def write(self, step: int, values: dict[str, float]) -> None:
-        self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
-        self._file.flush()
-        for name, value in values.items():
-            self._event(step, summary=scalar(name, value))
-        if time.monotonic() - self._flushed > EVENT_SECONDS:
-            self._events.flush()
-            self._flushed = time.monotonic()
-
-    def _event(self, step: int, **content: Any) -> None:
-        self._events.write_event(Event(step=step, wall_time=time.time(), **content))
-
-    def close(self) -> None:
-        self._file.close()
-        self._events.close()
-
-
-def read_metrics(path: Path) -> list[tuple[dict[str, Any], bytes]]:
-    """The rows of a log and their lines; a kill may have cut the last one short."""
-    if not path.exists():
-        return []
-    found = []
-    for number, line in enumerate(read_limited(path, MOST_LOG_BYTES).split(b"\n")[:-1], 1):
-        where = f"{path} line {number}"
-        try:
-            row = read_as(dict[str, Any], parse_json(line), where)
-        except ValueError:
-            raise MerlinError(f"{where}: is no JSON; delete the line.") from None
-        read_as(int, row.get("step"), where)
-        found.append((row, line))
-    return found
