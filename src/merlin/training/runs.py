@@ -25,13 +25,15 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+import merlin
 from merlin.augment import AUGMENTATIONS, Augmentation
 from merlin.augment.encoder import Encoder
 from merlin.augment.latents import Latents, blank_encoder, describe_encoder
 from merlin.data import Dataset, load
 from merlin.data.splits import hold_out
-from merlin.envs.registry import own
+from merlin.envs.registry import Task, choose, own
 from merlin.errors import MerlinError
+from merlin.evaluation.evaluate import FINAL_SEED, Evaluation, evaluate
 from merlin.evaluation.trust import Trust, trust
 from merlin.io import tensors
 from merlin.io.files import read_json
@@ -49,18 +51,61 @@ from merlin.types import Moments, Spec
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: one policy per seed and what they scored."""
+    """A finished run: one policy per seed and what they scored.
+
+    `policy`, `evaluate`, `export` and `trust` are about the first seed; `policies` has them all.
+    """
 
     config: RunConfig
     policies: tuple[Policy, ...]
     result: Result | None  # None if the run is not finished
     folder: Path | None = None
     rows: tuple[SeedResult, ...] = ()  # of a run that was trained just now, episode by episode
+    checkpoint: str = "final"  # which policies these are
 
     @property
     def policy(self) -> Policy:
         """The policy of the first seed."""
         return self.policies[0]
+
+    def evaluate(
+        self,
+        task: Task | str | None = None,
+        *,
+        episodes: int | None = None,
+        seed: int = FINAL_SEED,
+        horizon: int | None = None,
+        temperature: float | None = None,
+    ) -> Evaluation:
+        """Play episodes with the policy of the first seed and score them.
+
+        The task is the one that the run was trained for unless given, and the number of episodes
+        the one that scores final policies there. `merlin.evaluate` explains the rest.
+        """
+        config = self.config
+        if config.task is None and task is None:
+            raise MerlinError("task: the run has none; name one, or ask run.trust() without one.")
+        chosen = choose(config.task, task)
+        assert chosen is not None
+        chosen = chosen.as_seen(config.dimensions[:-2], config.goal)
+        return evaluate(
+            self.policy,
+            chosen,
+            episodes=chosen.final_episodes if episodes is None else episodes,
+            seed=seed,
+            horizon=horizon,
+            temperature=temperature,
+        )
+
+    def export(self, out: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
+        """Write the policy of the first seed as ONNX, once it is found to act as `policy` does."""
+        if self.folder is None:
+            raise MerlinError("run: is in memory alone; train with out=FOLDER, and export that.")
+        seed, checkpoint = self.config.seeds[0], self.checkpoint
+        # By its public name: what exports stands after what trains in the order of imports.
+        return merlin.export(
+            self.folder, out, seed=seed, checkpoint=checkpoint, overwrite=overwrite
+        )
 
     def trust(
         self,
@@ -202,4 +247,4 @@ def load_run(path: str | Path, checkpoint: str = "final") -> Run:
     files = [policy_file(folder, seed, checkpoint) for seed in config.seeds]
     at = folder / "result.json"
     result = Result.from_json(read_json(at, "a result"), at) if at.exists() else None
-    return Run(config, tuple(map(load_policy, files)), result, folder)
+    return Run(config, tuple(map(load_policy, files)), result, folder, checkpoint=checkpoint)
