@@ -11,16 +11,17 @@ from merlin.io.extras import check
 
 @dataclass(frozen=True)
 class Report:
-    """Turn the rows of a benchmark into one HTML page, Markdown, LaTeX and figures.
+    """Turn a run, or the rows of a benchmark, into one HTML page.
 
-    For example:
+    A benchmark gets Markdown, LaTeX and figures as well. For example:
 
+      merlin report runs/rooms
       merlin report runs/paper
       merlin report runs/paper runs/timing --out results
     """
 
     dir: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
-    """Folders that `merlin bench` has written."""
+    """A run folder, or folders that `merlin bench` has written."""
     out: Path | None = None
     """Folder for the report; the first DIR unless given."""
     json: bool = False
@@ -28,8 +29,14 @@ class Report:
 
     def __call__(self) -> dict[str, Any]:
         check("plots", "merlin report")
-        from merlin.report import write_report
+        from merlin.report import write_report, write_run_report
+        from merlin.training.folder import is_run
 
+        if len(self.dir) == 1 and is_run(self.dir[0]):
+            written = write_run_report(self.dir[0], self.out)
+            if not self.json:
+                print(f"  {written['page']}\n  {written['curve']}")
+            return written
         found = write_report(self.dir, self.out)
         if not self.json:
             grids = ", ".join(found["grids"])

@@ -16,6 +16,7 @@ from merlin.cli.show import console, scores
 from merlin.envs.names import parse
 from merlin.envs.registry import NO_TASK, check_variant, choose, find, own
 from merlin.errors import MerlinError
+from merlin.io.extras import DISTRIBUTION, is_installed
 from merlin.io.interruption import interruptible
 
 
@@ -104,9 +105,23 @@ class Train:
             raise MerlinError("--out: is missing; name the folder that the run is written to.")
         with interruptible(self._farewell):
             run = self._resume(self.out) if self._only_resume() else self._train(self.out)
+        curve = self._draw(self.out)
         if not self.json:
             self._print(run.result)
-        return {"run": str(self.out), **run.result.to_json()}
+        return {"run": str(self.out), "curve": curve, **run.result.to_json()}
+
+    def _draw(self, out: Path) -> str | None:
+        """The learning curve in the run folder, if it can be drawn."""
+        if not is_installed("matplotlib"):
+            print(
+                f"no learning curve is drawn: `pip install '{DISTRIBUTION}[plots]'` brings "
+                "Matplotlib.",
+                file=sys.stderr,
+            )
+            return None
+        from merlin.training.curve import save_curve
+
+        return str(save_curve(out))
 
     def _farewell(self) -> str:
         """What to say when the run is stopped in the middle of one long step."""

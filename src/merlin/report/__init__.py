@@ -3,6 +3,7 @@
 `content` says what a report holds, `render` and its templates how it looks.
 """
 
+from merlin.report.run import write_run_report
 from merlin.report.write import write_report
 
-__all__ = ["write_report"]
+__all__ = ["write_report", "write_run_report"]

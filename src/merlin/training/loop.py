@@ -206,7 +206,7 @@ class Group:
         return jax.device_put((state, sums), spread)
 
     def _loop(self, logs: list[SeedLog], bar: Progress) -> None:
-        plan, pace, note = self.schedule, Pace(), ""
+        plan, pace = self.schedule, Pace()
         began, since = time.monotonic(), self.at.step
         saved, save_seconds = began, 0.0
         while True:
@@ -217,10 +217,11 @@ class Group:
             judged = self.plan.task is not None or self.plan.held_out is not None
             scored = judged and plan.due(plan.eval_every, step)
             if scored:
-                note = self._evaluate(logs)
+                self._evaluate(logs)
                 began, since = time.monotonic(), step
-            if step > 0:
-                bar.update(step, note, force=scored)
+                bar.measured(step, self._last_scores())
+            elif step > 0:
+                bar.update(step)
             late = time.monotonic() - saved > max(SAVE_SECONDS, 10 * save_seconds)
             if late or plan.due(plan.checkpoint_every, step):
                 save_seconds = self._save()
@@ -271,7 +272,7 @@ class Group:
         policy = self.plan.learner.policy(state)
         return policy if self.made.encoder is None else SeeingPolicy(self.made.encoder, policy)
 
-    def _evaluate(self, logs: list[SeedLog]) -> str:
+    def _evaluate(self, logs: list[SeedLog]) -> None:
         """Score every seed on fresh episodes, on held-out ones, or both; keep the best policy."""
         step = self.at.step
         for index, (seed, known) in enumerate(zip(self.seeds, self.known, strict=True)):
@@ -298,7 +299,6 @@ class Group:
             if logs:
                 logs[index].write(step, row)
             self.known[index] = after
-        return self._last_scores()
 
     def _score(self, policy: Policy, seed: int) -> Score:
         # Other episodes at each evaluation, and never those of the final score.
@@ -306,15 +306,16 @@ class Group:
         first = int(np.random.SeedSequence((seed, step)).generate_state(1)[0]) // 4
         return Score.of(self._play(policy, self.schedule.eval_episodes, seed=first), step)
 
-    def _last_scores(self) -> str:
-        """What progress shows of the last evaluation."""
+    def _last_scores(self) -> dict[str, float]:
+        """What progress shows of the last evaluation: means over seeds."""
         if self.plan.task is None:
             errors = [known.predictions[-1].action_error for known in self.known]
-            return f"held-out action error {np.mean(errors):.3f}"
+            return {"held-out action error": float(np.mean(errors))}
         last = [known.scores[-1] for known in self.known]
-        mean_return = np.mean([score.mean_return for score in last])
-        success = np.mean([score.success for score in last])
-        return f"return {mean_return:.2f}  success {success:.2f}"
+        return {
+            "return": float(np.mean([score.mean_return for score in last])),
+            "success": float(np.mean([score.success for score in last])),
+        }
 
     def _value(self, score: Score) -> float:
         """What the best policy has most of: return, or success where goals end an episode."""
