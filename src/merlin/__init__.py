@@ -82,6 +82,8 @@ METHODS = (
     *("merlin-p", "merlin-np", "merlin-mb", "merlin-ts", "gcsl-ts"),
 )
 """The names of all methods, for those who do not need the methods themselves."""
+DEFAULT_METHOD = "merlin-plus"
+"""What `merlin train` uses unless told: one setting for every task."""
 
 _NAMES = {
     "merlin.collection.collect": ("collect",),
@@ -128,6 +130,7 @@ __all__ = [
     "ActionableModels",
     "Beso",
     "CRL",
+    "DEFAULT_METHOD",
     "Dataset",
     "DecisionDiffuser",
     "Episode",

@@ -11,7 +11,7 @@ from helpers.refusals import refuse
 from merlin.training.curve import draw
 
 QUICK = "--updates 40 --eval-every 20 --eval-episodes 5 --final-episodes 5 --log-every 10"
-SMALL = "--set hidden=8 batch_size=8"
+SMALL = "--algo merlin --set hidden=8 batch_size=8"
 
 
 @pytest.fixture

@@ -178,7 +178,7 @@ def test_seeds_together_on_two_devices(point_folder, point_data, tmp_path):
 # Killed processes
 
 UPDATES = 4000
-OPTIONS = ["--set", "hidden=32,32", "batch_size=128", "--updates", str(UPDATES)]
+OPTIONS = ["--algo", "merlin", "--set", "hidden=32,32", "batch_size=128", "--updates", str(UPDATES)]
 OPTIONS += ["--checkpoint-every", "50", "--log-every", "25", "--eval-every", "1000"]
 OPTIONS += ["--eval-episodes", "10", "--final-episodes", "10"]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from merlin import METHODS
+from merlin import DEFAULT_METHOD, METHODS
 from merlin.cli.columns import NONE, ColumnOptions, LogColumns
 from merlin.cli.environment import DEFAULT, OwnEnvironment
 from merlin.cli.show import console, scores
@@ -19,6 +19,14 @@ from merlin.errors import MerlinError
 from merlin.io.extras import DISTRIBUTION, is_installed
 from merlin.io.interruption import interruptible
 
+IMAGE_METHOD = "merlin"
+"""The default for images, which Merlin sees itself; Merlin-plus would need an encoder first."""
+ALGO = (
+    f"The method: {', '.join(METHODS)}. {DEFAULT_METHOD} unless given, which has nothing to tune, "
+    f"and for images {IMAGE_METHOD}; the paper's method is merlin; merlin-map is for goals that "
+    "are farther away than episodes go."
+)
+
 
 @dataclass(frozen=True)
 class Train:
@@ -26,16 +34,17 @@ class Train:
 
     For example:
 
-      merlin train data/rooms --algo merlin --updates 4000 --out runs/rooms
-      merlin train PointRooms --variant random --updates 4000 --seeds 2 --out runs/rooms
+      merlin train data/rooms --out runs/rooms
+      merlin train PointRooms --variant random --algo merlin --updates 4000 --out runs/rooms
       merlin train PointRooms --variant random --algo merlin-np --set threshold=auto --out runs/np
       merlin train buffer.pkl --task FetchPush --variant expert --out runs/push
       merlin train PointReach --variant random --pixels --updates 2000 --out runs/pixels
       merlin train ogbench:pointmaze-medium-navigate-v0 --updates 20000 --out runs/maze
       merlin train --out runs/rooms --resume
 
-    The hindsight ratio and the horizon are those tuned for the task (see --tuned), unless set:
-    `--set hindsight_ratio=0.5 horizon=5`. Ctrl-C leaves a run that --resume continues.
+    The hindsight ratio and the horizon of methods that need them tuned, such as merlin, are those
+    tuned for the task (see --tuned), unless set: `--set hindsight_ratio=0.5 horizon=5`. Ctrl-C
+    leaves a run that --resume continues.
     """
 
     data: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="DATA|TASK")] = None
@@ -43,7 +52,7 @@ class Train:
     (see `merlin tasks`); not needed with --resume."""
     out: Path | None = None
     """Run folder to write."""
-    algo: Annotated[str, tyro.conf.arg(help=f"The method: {', '.join(METHODS)}.")] = "merlin"
+    algo: Annotated[str | None, tyro.conf.arg(help=ALGO)] = None
     augment: str | None = None
     """Train on made trajectories too: reverse-model, reverse-stitch, forward-model or
     forward-stitch, with any learner."""
@@ -158,7 +167,7 @@ class Train:
         from merlin.data.describe import how_to_evaluate
         from merlin.data.formats import with_task
         from merlin.learners.registry import configure
-        from merlin.training.folder import refuse_finished
+        from merlin.training.folder import is_run, read_config, refuse_finished
         from merlin.training.plan import method_for, without_desired_goals
         from merlin.training.train import train
 
@@ -169,9 +178,13 @@ class Train:
         latents = take_latents(settings, asked=self.latents)
         # Complain of a wrong name before collecting data.
         how: dict[str, Any] = {"preset": self.preset, "augment": self.augment}
-        if configure(self.algo, settings, **how).augmentation is None and self.mix is not None:
-            raise MerlinError(f"mix: {self.algo} makes no trajectories; name an --augment.")
+        going_on = self.resume and is_run(out)
+        algo = self.algo or (read_config(out).algo if going_on else DEFAULT_METHOD)
+        if configure(algo, settings, **how).augmentation is None and self.mix is not None:
+            raise MerlinError(f"mix: {algo} makes no trajectories; name an --augment.")
         data = self._open()
+        if self.algo is None and data.has_images and not going_on:
+            algo = IMAGE_METHOD
         asked = self.task and self.environment.of(self.task)
         task = choose(data.task, asked)
         data = with_task(data, task) if asked and task else data
@@ -180,14 +193,14 @@ class Train:
         if self.variant is not None:
             check_variant(self.variant, task)
             data = dataclasses.replace(data, variant=self.variant)
-        lacking = without_desired_goals(self.algo, data, self.goal)
+        lacking = without_desired_goals(algo, data, self.goal)
         if lacking and not lacking.keys() & settings.keys():
             lacks = "desired" if data.desired_goals is None else "images of"
             print(
                 f"the data has no {lacks} goals: training with hindsight_ratio=1", file=sys.stderr
             )
         method = method_for(
-            self.algo,
+            algo,
             data,
             task,
             settings={**lacking, **settings},
