@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-more slow campaign bench bench-stitching bench-runtime bench-actions bench-pixels bench-logs lint format docs clean
+.PHONY: demo test test-more smoke slow campaign bench bench-stitching bench-runtime bench-actions bench-pixels bench-logs lint format docs clean
 
 demo: .venv/.installed
 	$(BIN)/python examples/demo.py
@@ -14,6 +14,10 @@ test: .venv/.installed-dev
 test-more: .venv/.installed-dev
 	$(BIN)/pytest -m more -n 2 --durations 15 --durations-min 10
 
+# Wheel, sdist and run-only wheel: built, installed into empty environments and used.
+smoke: .venv/.installed-dev
+	$(BIN)/python tools/smoke.py
+
 slow: .venv/.installed-dev
 	$(BIN)/pytest -m slow
 
@@ -22,7 +26,7 @@ MINUTES ?= 10
 campaign: .venv/.installed-dev
 	$(BIN)/python tests/campaign --minutes $(MINUTES)
 
-bench: .venv/.installed
+bench: .venv/.installed-dev
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/evaluation.py
@@ -35,11 +39,11 @@ bench-stitching: .venv/.installed-dev
 	$(BIN)/python benchmarks/stitching.py
 
 # Also draws docs/images/timing.png; Decision Diffuser alone takes minutes.
-bench-actions: .venv/.installed
+bench-actions: .venv/.installed-dev
 	$(BIN)/python benchmarks/actions.py
 
 # Writes 8 GB to the temporary folder, and deletes them.
-bench-pixels: .venv/.installed
+bench-pixels: .venv/.installed-dev
 	$(BIN)/python benchmarks/pixels.py
 
 # Writes 341 MB to the temporary folder, and deletes them.
@@ -68,14 +72,16 @@ clean:
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
+PIP = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(PIP) -e ".[plots]"
 	touch $@
 
 .venv/.installed-dev: .venv/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
+	$(PIP) -e ".[all,dev,docs]"
 	touch $@
 
 .venv/.installed-bench: .venv/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[export,bench]"
+	$(PIP) -e ".[plots,robotics,export,bench]"
 	touch $@

@@ -35,7 +35,7 @@ try:
     import onnxruntime
     import torch
 except ImportError as error:
-    raise SystemExit(f"{error}; pip install 'merlin[export,bench]'") from None
+    raise SystemExit(f"{error}; pip install 'merlin-rl[export,bench]'") from None
 
 OBSERVATION, ACTION, GOAL, HORIZON, MAX_HORIZON = 25, 4, 3, 20, 50
 CALLS, ROUNDS = 20, 300

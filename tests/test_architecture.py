@@ -1,6 +1,7 @@
 """The order of layers, the size of files, and what `import merlin` costs."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,7 @@ def test_the_runtime_is_independent_of_training():
         assert {n.split(".")[1] for n in imports(Path(*name.split(".")).with_suffix(".py"))} <= {
             "deploy",
             "errors",
+            "io",
         }
 
 
@@ -114,14 +116,25 @@ def test_gymnasium_knows_the_tasks_whichever_is_imported_first(order):
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
 
 
+def test_help_works_before_anything_is_imported():
+    program = "import merlin; print(dir(merlin)); help(merlin)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    text = done.stdout.decode()
+    assert "WGCSL" in text.splitlines()[0]
+    for line in ("run = merlin.train(", "class WGCSL(", "train(method", "evaluate(policy"):
+        assert line in text
+
+
 def test_every_exported_name_exists():
     import merlin
 
     for name in merlin.__all__:
         assert getattr(merlin, name) is not None
-    assert set(dir(merlin)) == set(merlin.__all__)
-    for kind in merlin.LEARNERS.values():
-        assert getattr(merlin, kind.__name__) is kind
+    assert set(dir(merlin)) == {*merlin.__all__, "__version__"}
+    for name, kind in merlin.LEARNERS.items():
+        assert getattr(merlin, kind.__name__) is getattr(merlin.learners, kind.__name__) is kind
+        assert re.search(rf"^ +{kind.__name__} +{name} ", merlin.__doc__, re.MULTILINE)
+        assert name in merlin.METHODS
     with pytest.raises(AttributeError, match="nothing_like_it"):
         _ = merlin.nothing_like_it
 

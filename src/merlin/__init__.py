@@ -1,8 +1,40 @@
-"""Offline goal-conditioned reinforcement learning by diffusion away from goals.
+"""Offline goal-conditioned reinforcement learning: from recorded trajectories to a policy.
 
-`load` opens a dataset, `Merlin` (and the other learners) says how to learn from it, `train`
-learns, `evaluate` plays seeded episodes. Names are imported when they are first used, so that
-`import merlin` itself is quick and brings neither JAX nor Gymnasium.
+    import merlin
+
+    data = merlin.collect("PointRooms", "random")    # or merlin.load("path/to/dataset")
+    run = merlin.train("merlin-plus", data, updates=2000, out="runs/rooms")
+    print(run.evaluate(episodes=1000))
+    action = run.policy(observation, goal)
+    run.export("policy.onnx")
+
+Data: `collect`, `load`, `save`, `Dataset`, `Episode`. Tasks: `TASKS`, `Task`.
+Training: `train` takes a learner or the name of a method; `METHODS` lists the names, `make` builds
+a learner from a name and hyperparameters. Runs: `Run`, `load_run`. Scores: `evaluate`.
+
+The methods, as classes and by name:
+
+    Merlin            merlin        Merlin: cloning with goal and horizon (the paper's method)
+    MerlinPlus        merlin-plus   a mixture of Gaussians and a look ahead; nothing to tune
+    MerlinMap         merlin-map    far goals by a map of recorded passages
+    GCSL              gcsl          cloning with goals in hindsight
+    WGCSL             wgcsl         the same, weighted by a critic
+    ActionableModels  am            conservative Q-learning with chained goals
+    GoFAR             gofar         regression by state-occupancy matching
+    DecisionDiffuser  dd            denoises future states; inverse dynamics for actions
+    GDQL              g-dql         a denoised action guided by twin critics
+    Beso              beso          a score network of actions
+    GCBC              gcbc          behaviour cloning
+    GCIVL             gcivl         a value by expectiles, cloning by advantage
+    GCIQL             gciql         implicit Q-learning with goals
+    QRL               qrl           a quasimetric between states
+    CRL               crl           a contrastive critic
+    HIQL              hiql          subgoals, then actions
+
+merlin-p, merlin-np, merlin-mb, merlin-ts and gcsl-ts add made trajectories to a learner's data.
+
+Names are imported when they are first used: `import merlin` is quick and brings neither JAX nor
+Gymnasium. `merlin.runtime` acts with a trained policy and needs NumPy alone.
 """
 
 import importlib
@@ -12,8 +44,10 @@ from merlin.envs.plugin import register_with_gymnasium
 from merlin.errors import MerlinError
 
 if TYPE_CHECKING:
+    from merlin import learners, runtime
     from merlin.collection.collect import collect
     from merlin.data import Dataset, Episode, load, save
+    from merlin.deploy.export import export
     from merlin.envs.registry import TASKS, Task
     from merlin.evaluation.evaluate import evaluate
     from merlin.learners import (
@@ -48,10 +82,13 @@ METHODS = (
     *("merlin-p", "merlin-np", "merlin-mb", "merlin-ts", "gcsl-ts"),
 )
 """The names of all methods, for those who do not need the methods themselves."""
+DEFAULT_METHOD = "merlin-plus"
+"""What `merlin train` uses unless told: one setting for every task."""
 
 _NAMES = {
     "merlin.collection.collect": ("collect",),
     "merlin.data": ("Dataset", "Episode", "load", "save"),
+    "merlin.deploy.export": ("export",),
     "merlin.envs.registry": ("TASKS", "Task"),
     "merlin.evaluation.evaluate": ("evaluate",),
     "merlin.learners": (
@@ -63,17 +100,28 @@ _NAMES = {
     "merlin.training.runs": ("Run", "load_run"),
     "merlin.training.train": ("train",),
 }
+_MODULES = ("learners", "runtime")
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _HOME and name not in _MODULES:
         raise AttributeError(f"module 'merlin' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    try:
+        if name in _MODULES:
+            return importlib.import_module(f"merlin.{name}")
+        return getattr(importlib.import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("merlin."):
+            raise
+        raise MerlinError(
+            f"merlin.{name} is not part of merlin-rl-runtime, which only acts; "
+            "run `pip uninstall merlin-rl-runtime` and `pip install merlin-rl`."
+        ) from None
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "__version__"]
 
 
 register_with_gymnasium()
@@ -82,6 +130,7 @@ __all__ = [
     "ActionableModels",
     "Beso",
     "CRL",
+    "DEFAULT_METHOD",
     "Dataset",
     "DecisionDiffuser",
     "Episode",
@@ -105,9 +154,12 @@ __all__ = [
     "WGCSL",
     "collect",
     "evaluate",
+    "export",
+    "learners",
     "load",
     "load_run",
     "make",
+    "runtime",
     "save",
     "train",
 ]

@@ -86,7 +86,7 @@ def _run(run: Path) -> str:
 
 
 def _metrics(run: Path) -> str:
-    from merlin.training.runs import read_metrics
+    from merlin.training.log import read_metrics
 
     return f"{len(read_metrics(run / 'seed-0' / 'metrics.jsonl'))}"
 

@@ -23,7 +23,7 @@ from merlin.errors import MerlinError
 from merlin.learners import GCSL, GDQL
 from merlin.learners.registry import method_names
 
-FEW = ["--updates", "20", "--set", "hidden=16", "batch_size=32"]
+FEW = ["--algo", "merlin", "--updates", "20", "--set", "hidden=16", "batch_size=32"]
 FEW += [f"--{name.replace('_', '-')}={value}" for name, value in SCHEDULE.items()]
 
 
@@ -303,3 +303,11 @@ def test_the_installed_command_runs_into_a_closed_pipe():
         errors = process.stderr.read()
     assert process.wait(timeout=60) == 0
     assert errors == b""
+
+
+def test_the_default_method_needs_no_tuning(point_folder, tmp_path, call_json):
+    small = ["--updates", "4", "--set", "hidden=8", "model_hidden=8", "distance_hidden=8"]
+    small += ["guide_hidden=8", "batch_size=8", "candidates=1", "depth=1"]
+    looks = ["--eval-episodes", "2", "--final-episodes", "2"]
+    found = call_json("train", point_folder, "--out", tmp_path / "run", *small, *looks)
+    assert found["algo"] == merlin.DEFAULT_METHOD == "merlin-plus"

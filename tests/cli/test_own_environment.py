@@ -106,7 +106,16 @@ def test_the_documented_commands(folder):
     block = next(b for b in page.split("```\n") if b.startswith("merlin collect ring_world"))
     collect, train, evaluate = (line.split()[1:] for line in block.splitlines()[:3])
     run(folder, *collect)
-    small = ["--set", "hidden=32,32", "--final-episodes", 16, "--eval-episodes", 16]
+    small = [
+        "--algo",
+        "merlin",
+        "--set",
+        "hidden=32,32",
+        "--final-episodes",
+        16,
+        "--eval-episodes",
+        16,
+    ]
     done = run(folder, *train, *small)
     assert "merlin eval runs/ring --episodes 1000 --task ring_world:own/Ring-v0" in done.stdout
     told = run(folder, *evaluate, "--episodes", 16, "--json")

@@ -26,7 +26,17 @@ from merlin.data.formats import FORMATS, format_of, is_data
 from merlin.errors import MerlinError
 
 ANY_LENGTH = ("ogbench", "minari", "native")
-FEW = ["--updates", "4", "--set", "hidden=16", "batch_size=16", "--eval-every", "4"]
+FEW = [
+    "--algo",
+    "merlin",
+    "--updates",
+    "4",
+    "--set",
+    "hidden=16",
+    "batch_size=16",
+    "--eval-every",
+    "4",
+]
 FEW += ["--eval-episodes", "2", "--final-episodes", "2", "--log-every", "2"]
 
 

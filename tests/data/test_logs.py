@@ -26,7 +26,17 @@ from merlin.data.findings import action_kind, findings
 from merlin.data.formats import is_data
 from merlin.errors import MerlinError
 
-FEW = ["--updates", "4", "--set", "hidden=16", "batch_size=16", "--log-every", "2"]
+FEW = [
+    "--algo",
+    "merlin",
+    "--updates",
+    "4",
+    "--set",
+    "hidden=16",
+    "batch_size=16",
+    "--log-every",
+    "2",
+]
 ENDS = np.cumsum(LENGTHS)
 
 
@@ -189,7 +199,7 @@ def test_a_missing_package_is_said_in_one_sentence(rng, tmp_path, monkeypatch, f
         monkeypatch.delitem(sys.modules, name)
     for name in ("pyarrow", "numcodecs"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MerlinError, match=r"is not installed.* pip install 'merlin\[formats\]'"):
+    with pytest.raises(MerlinError, match=r"not installed; .*pip install 'merlin-rl\[formats\]'"):
         load(path)
 
 

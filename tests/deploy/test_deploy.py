@@ -299,7 +299,7 @@ def test_the_horizon_that_a_policy_acts_for(tmp_path, rng):
 
 def test_a_missing_library_is_named(run_folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(merlin.MerlinError, match=r"onnx: is not installed.*merlin\[export\]"):
+    with pytest.raises(merlin.MerlinError, match=r"needs onnx.*merlin-rl\[export\]"):
         export.export(run_folder, tmp_path / "policy.onnx")
 
 

@@ -1,12 +1,9 @@
 """OGBench's datasets as tasks: sizes, seeds, the five goals, and how they are scored."""
 
-import importlib.util
-
 import gymnasium
 import numpy as np
 import pytest
 
-from merlin.cli import main
 from merlin.envs import ogbench
 from merlin.envs.batch import LocalBatch, make_single
 from merlin.envs.registry import OGBENCH, TASKS, choose, find
@@ -146,17 +143,3 @@ def test_a_dataset_named_in_a_file_needs_no_consent():
 def test_an_unknown_dataset_is_refused(name, fragment):
     with pytest.raises(MerlinError, match=fragment):
         find(name)
-
-
-def test_without_ogbench_one_sentence_says_what_to_install(monkeypatch, capsys, tmp_path):
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "ogbench" else real(name)
-    )
-    with pytest.raises(SystemExit) as stop:
-        main(["collect", MEDIUM, "--out", str(tmp_path / "data")])
-    assert stop.value.code == 2
-    said = capsys.readouterr().err
-    assert "pip install 'merlin[ogbench]'" in said
-    assert said.count("\n") == 1
-    assert not (tmp_path / "data").exists()

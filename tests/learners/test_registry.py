@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 import merlin
@@ -91,9 +92,9 @@ def test_any_learner_with_any_augmentation(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "fragment"),
     [
-        ({"name": "merlin-npp"}, "algo: no method is called 'merlin-npp'; did you mean"),
-        ({"name": "merlin+nothing"}, "algo"),
-        ({"name": "merlin+"}, "algo"),
+        ({"name": "merlin-npp"}, "method: no method is called 'merlin-npp'; did you mean"),
+        ({"name": "merlin+nothing"}, "method: no"),
+        ({"name": "merlin+"}, "method: no"),
         ({"name": "merlin", "augment": "stitch"}, "augment: no augmentation .* did you mean"),
         ({"name": "merlin-np", "augment": "reverse-model"}, "has reverse-stitch already"),
         ({"name": "merlin-np", "settings": {"treshold": "1"}}, "did you mean 'threshold'"),
@@ -139,5 +140,8 @@ def test_learners_are_made_by_name():
         merlin.make("wgcsl", batchsize=7)
     with pytest.raises(MerlinError, match=r"no method is called 'wgcls'; did you mean 'wgcsl'\?$"):
         merlin.make("wgcls")
+    assert merlin.make("merlin", horizon=np.int64(3), hidden=(8, 8)).hidden == (8, 8)
+    with pytest.raises(MerlinError, match=r"^merlin: horizon is '5', which is not of the type"):
+        merlin.make("merlin", horizon="5")
     with pytest.raises(MerlinError, match="is the learner merlin with the augmentation reverse-st"):
         merlin.make("merlin-np")

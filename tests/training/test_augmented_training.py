@@ -263,13 +263,35 @@ def test_info_describes_made_trajectories(augmented_run, call):
 
 def test_made_trajectories_are_data_of_their_own(augmented_run, call, tmp_path):
     made = augmented_run / "seed-0" / "augmented"
-    small = ["--updates", 5, "--eval-episodes", 2, "--final-episodes", 2, "--set", "hidden=8"]
+    small = [
+        "--algo",
+        "merlin",
+        "--updates",
+        5,
+        "--eval-episodes",
+        2,
+        "--final-episodes",
+        2,
+        "--set",
+        "hidden=8",
+    ]
     done = call("train", made, "--out", tmp_path / "run", "--json", *small)
     assert json.loads(done.out.splitlines()[-1])["task"] == "PointReach"
 
 
 def test_augment_any_learner_from_the_command_line(point_folder, call, tmp_path):
-    options = ["--augment", "reverse-model", "--mix", "0.25", "--updates", 3, "--eval-episodes", 2]
+    options = [
+        "--algo",
+        "merlin",
+        "--augment",
+        "reverse-model",
+        "--mix",
+        "0.25",
+        "--updates",
+        3,
+        "--eval-episodes",
+        2,
+    ]
     options += ["--final-episodes", 2, "--json", "--set", "hidden=8", "batch_size=8"]
     options += [f"{key}={v[0] if isinstance(v, tuple) else v}" for key, v in TINY_MODEL.items()]
     done = call("train", point_folder, "--out", tmp_path / "run", *options)
@@ -285,7 +307,7 @@ def test_augment_any_learner_from_the_command_line(point_folder, call, tmp_path)
         (["--augment", "stich"], "--augment: no augmentation is called 'stich'"),
         (["--algo", "merlin-np", "--set", "threshold=2"], "threshold: 2.0"),
         (["--algo", "merlin-np", "--mix", "1.5"], "--mix: 1.5"),
-        (["--mix", "0.25"], "--mix: merlin generates no trajectories"),
+        (["--mix", "0.25"], "--mix: merlin-plus generates no trajectories"),
         (["--algo", "merlin-p", "--preset", "tiny"], "no preset 'tiny'"),
     ],
 )

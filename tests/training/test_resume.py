@@ -25,8 +25,8 @@ from helpers.training_runs import (
 from merlin.errors import MerlinError
 from merlin.io.interruption import Interrupted
 from merlin.training import loop
+from merlin.training.log import SeedLog
 from merlin.training.loop import Group, Pace
-from merlin.training.runs import SeedLog
 from merlin.training.train import resume
 
 # Cut in pieces
@@ -178,7 +178,7 @@ def test_seeds_together_on_two_devices(point_folder, point_data, tmp_path):
 # Killed processes
 
 UPDATES = 4000
-OPTIONS = ["--set", "hidden=32,32", "batch_size=128", "--updates", str(UPDATES)]
+OPTIONS = ["--algo", "merlin", "--set", "hidden=32,32", "batch_size=128", "--updates", str(UPDATES)]
 OPTIONS += ["--checkpoint-every", "50", "--log-every", "25", "--eval-every", "1000"]
 OPTIONS += ["--eval-episodes", "10", "--final-episodes", "10"]
 

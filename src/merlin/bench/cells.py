@@ -22,8 +22,8 @@ from merlin.io.files import write_json
 from merlin.learners.registry import Method
 from merlin.parallel.workers import Failure
 from merlin.policies.base import Policy
+from merlin.training.log import read_metrics
 from merlin.training.plan import method_for, without_desired_goals
-from merlin.training.runs import read_metrics
 from merlin.training.train import train
 
 SHARED = "shared"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from merlin.bench.choice import Choice
+from merlin.bench.rows import IMAGE_SETTINGS
 from merlin.collection.collect import default_variant
 from merlin.envs.ogbench import DOWNLOADED, REGENERATED
 from merlin.envs.registry import (
-    IMAGE_SETTINGS,
     OGBENCH,
     TASKS,
     TUNINGS,

@@ -49,6 +49,8 @@ COMMANDS: dict[str, type] = {
 
 POSITIONAL = ("data", "run", "source", "destination", "task")
 """Arguments that at least one command takes without a flag."""
+OTHERWISE = {"method": "algo"}
+"""Arguments of functions that have another name on the command line."""
 
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.
 
@@ -185,9 +187,10 @@ def _with_flag(message: str, command: Any) -> str:
     name = re.match(r"[a-z_]+(?=[: ])", message)
     if command is None or name is None or name.group() in POSITIONAL:
         return message
-    if name.group() not in set(_fields(command)):
+    option = OTHERWISE.get(name.group(), name.group())
+    if option not in set(_fields(command)):
         return message
-    return f"--{name.group().replace('_', '-')}{message[name.end() :]}"
+    return f"--{option.replace('_', '-')}{message[name.end() :]}"
 
 
 def _fields(command: Any) -> Iterator[str]:

@@ -61,8 +61,10 @@ class Bench:
         from merlin.bench.grids import make_grid
         from merlin.bench.order import in_order, shares
         from merlin.bench.results_folder import ResultsFolder
+        from merlin.parallel.engine import check_engine
         from merlin.parallel.workers import default_workers
 
+        check_engine(self.engine, self.workers, self.address)
         cells = in_order(make_grid(self.grid, self.choice), Speeds().seconds)
         results = None
         if self.out is not None:

@@ -49,10 +49,11 @@ class Eval:
 
     def __call__(self) -> dict[str, Any]:
         from merlin.evaluation.evaluate import evaluate, summarise
-        from merlin.evaluation.video import check_drawing, check_video, save_video
         from merlin.training.runs import load_run
 
         if self.video is not None:
+            from merlin.evaluation.video import check_drawing, check_video, save_video
+
             check_video(self.video, self.video_episodes)
             if len(self.horizon) > 1:
                 raise MerlinError("--video: shows a single horizon; give at most one --horizon.")

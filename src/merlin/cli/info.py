@@ -14,6 +14,7 @@ from merlin.cli.columns import NONE, LogColumns
 from merlin.cli.show import console
 from merlin.envs.registry import find, own
 from merlin.errors import MerlinError
+from merlin.io.extras import check
 from merlin.io.files import write_bytes
 
 DIMENSIONS = 6
@@ -48,8 +49,9 @@ class Info:
     def __call__(self) -> dict[str, Any]:
         from merlin.data import describe, load
         from merlin.data.formats import with_task
-        from merlin.report.info import page
 
+        if self.html is not None:
+            check("plots", "--html")
         if self.tolerance is not None and not 0 < self.tolerance < math.inf:
             raise MerlinError(
                 f"--tolerance: {self.tolerance} is not a distance; give a number above 0."
@@ -67,6 +69,8 @@ class Info:
         if about["actions_look"]:
             facts.append(f"actions look {about['actions_look']}, judging by their correlations")
         if self.html is not None:
+            from merlin.report.info import page
+
             _write_page(self.html, page(self.data, summary, facts, about))
         if not self.json:
             print(f"{self.data}: {summary}")

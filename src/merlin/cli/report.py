@@ -6,20 +6,23 @@ from typing import Annotated, Any
 
 import tyro
 
+from merlin.io.extras import check
+
 
 @dataclass(frozen=True)
 class Report:
-    """Turn benchmark rows into an HTML page, Markdown, LaTeX and figures.
+    """Turn a run, or the rows of benchmarks, into an HTML page.
 
-    For example:
+    A benchmark gets Markdown, LaTeX and figures as well. For example:
 
+      merlin report runs/rooms
       merlin report runs/paper
       merlin report runs/paper runs/timing --out results
       merlin report results/state results/pixels --coverage
     """
 
     dir: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
-    """Folders written by `merlin bench`."""
+    """A run folder, or folders written by `merlin bench`."""
     out: Path | None = None
     """Folder for the report; by default the first DIR."""
     coverage: bool = False
@@ -28,10 +31,17 @@ class Report:
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
-        from merlin.report import write_report
+        check("plots", "merlin report")
+        from merlin.report import write_report, write_run_report
+        from merlin.training.folder import is_run
 
         if self.coverage:
             return self._coverage()
+        if len(self.dir) == 1 and is_run(self.dir[0]):
+            written = write_run_report(self.dir[0], self.out)
+            if not self.json:
+                print(f"  {written['page']}\n  {written['curve']}")
+            return written
         found = write_report(self.dir, self.out)
         if not self.json:
             grids = ", ".join(found["grids"])

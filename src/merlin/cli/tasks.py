@@ -83,9 +83,9 @@ class Tasks:
 
 
 def _drawing(task: Task) -> str:
-    from merlin.evaluation.video import check_drawing
-
     try:
+        from merlin.evaluation.video import check_drawing
+
         check_drawing(task)
     except MerlinError as refusal:
         return f"none: {refusal}"

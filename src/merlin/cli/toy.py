@@ -9,6 +9,7 @@ from rich.table import Table
 
 from merlin.cli.show import console
 from merlin.errors import MerlinError
+from merlin.io.extras import check
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Toy:
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
+        check("plots", "merlin toy")
         from merlin.toys.experiments import find
         from merlin.toys.report import make
 

@@ -9,14 +9,23 @@ from typing import Annotated, Any
 
 import tyro
 
-from merlin import METHODS
+from merlin import DEFAULT_METHOD, METHODS
 from merlin.cli.columns import NONE, ColumnOptions, LogColumns
 from merlin.cli.environment import DEFAULT, OwnEnvironment
 from merlin.cli.show import console, scores
 from merlin.envs.names import parse
 from merlin.envs.registry import NO_TASK, check_variant, choose, find, own
 from merlin.errors import MerlinError
+from merlin.io.extras import DISTRIBUTION, is_installed
 from merlin.io.interruption import interruptible
+
+IMAGE_METHOD = "merlin"
+"""The default for images, which Merlin sees itself; Merlin-plus would need an encoder first."""
+ALGO = (
+    f"The method: {', '.join(METHODS)}. {DEFAULT_METHOD} unless given, which has nothing to tune, "
+    f"and for images {IMAGE_METHOD}; the paper's method is merlin; merlin-map is for goals that "
+    "are farther away than episodes go."
+)
 
 
 @dataclass(frozen=True)
@@ -25,17 +34,17 @@ class Train:
 
     For example:
 
-      merlin train data/rooms --algo merlin --updates 4000 --out runs/rooms
-      merlin train PointRooms --variant random --updates 4000 --seeds 2 --out runs/rooms
+      merlin train data/rooms --out runs/rooms
+      merlin train PointRooms --variant random --algo merlin --updates 4000 --out runs/rooms
       merlin train PointRooms --variant random --algo merlin-np --set threshold=auto --out runs/np
       merlin train buffer.pkl --task FetchPush --variant expert --out runs/push
       merlin train PointReach --variant random --pixels --updates 2000 --out runs/pixels
       merlin train ogbench:pointmaze-medium-navigate-v0 --updates 20000 --out runs/maze
       merlin train --out runs/rooms --resume
 
-    By default the hindsight ratio and the horizon have the values tuned for the task (see
-    --tuned); override them with `--set hindsight_ratio=0.5 horizon=5`. A run stopped with Ctrl-C
-    can be resumed with --resume.
+    Methods that need a tuned hindsight ratio and horizon, such as merlin, use the values tuned for
+    the task (see --tuned); override them with `--set hindsight_ratio=0.5 horizon=5`. A run stopped
+    with Ctrl-C can be resumed with --resume.
     """
 
     data: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="DATA|TASK")] = None
@@ -43,7 +52,7 @@ class Train:
     (see `merlin tasks`). Not needed with --resume."""
     out: Path | None = None
     """Run folder to write."""
-    algo: Annotated[str, tyro.conf.arg(help=f"The method: {', '.join(METHODS)}.")] = "merlin"
+    algo: Annotated[str | None, tyro.conf.arg(help=ALGO)] = None
     augment: str | None = None
     """Also train on generated trajectories, with any learner: reverse-model, reverse-stitch,
     forward-model or forward-stitch."""
@@ -105,9 +114,23 @@ class Train:
             raise MerlinError("--out: is missing; give the folder to write the run to.")
         with interruptible(self._farewell):
             run = self._resume(self.out) if self._only_resume() else self._train(self.out)
+        curve = self._draw(self.out)
         if not self.json:
             self._print(run.result)
-        return {"run": str(self.out), **run.result.to_json()}
+        return {"run": str(self.out), "curve": curve, **run.result.to_json()}
+
+    def _draw(self, out: Path) -> str | None:
+        """The learning curve in the run folder, if it can be drawn."""
+        if not is_installed("matplotlib"):
+            print(
+                f"no learning curve is drawn: `pip install '{DISTRIBUTION}[plots]'` brings "
+                "Matplotlib.",
+                file=sys.stderr,
+            )
+            return None
+        from merlin.training.curve import save_curve
+
+        return str(save_curve(out))
 
     def _farewell(self) -> str:
         """The message for a run that is stopped in the middle of one long step."""
@@ -144,7 +167,7 @@ class Train:
         from merlin.data.describe import how_to_evaluate
         from merlin.data.formats import with_task
         from merlin.learners.registry import configure
-        from merlin.training.folder import refuse_finished
+        from merlin.training.folder import is_run, read_config, refuse_finished
         from merlin.training.plan import method_for, without_desired_goals
         from merlin.training.train import train
 
@@ -155,9 +178,13 @@ class Train:
         latents = take_latents(settings, asked=self.latents)
         # Report a wrong name before collecting data.
         how: dict[str, Any] = {"preset": self.preset, "augment": self.augment}
-        if configure(self.algo, settings, **how).augmentation is None and self.mix is not None:
-            raise MerlinError(f"mix: {self.algo} generates no trajectories; add --augment NAME.")
+        going_on = self.resume and is_run(out)
+        algo = self.algo or (read_config(out).algo if going_on else DEFAULT_METHOD)
+        if configure(algo, settings, **how).augmentation is None and self.mix is not None:
+            raise MerlinError(f"mix: {algo} generates no trajectories; add --augment NAME.")
         data = self._open()
+        if self.algo is None and data.has_images and not going_on:
+            algo = IMAGE_METHOD
         asked = self.task and self.environment.of(self.task)
         task = choose(data.task, asked)
         data = with_task(data, task) if asked and task else data
@@ -166,14 +193,14 @@ class Train:
         if self.variant is not None:
             check_variant(self.variant, task)
             data = dataclasses.replace(data, variant=self.variant)
-        lacking = without_desired_goals(self.algo, data, self.goal)
+        lacking = without_desired_goals(algo, data, self.goal)
         if lacking and not lacking.keys() & settings.keys():
             lacks = "desired" if data.desired_goals is None else "images of"
             print(
                 f"the data has no {lacks} goals: training with hindsight_ratio=1", file=sys.stderr
             )
         method = method_for(
-            self.algo,
+            algo,
             data,
             task,
             settings={**lacking, **settings},

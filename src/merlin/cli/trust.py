@@ -9,6 +9,7 @@ from rich.table import Table
 
 from merlin.cli.show import console
 from merlin.errors import MerlinError
+from merlin.io.extras import check
 from merlin.io.files import write_bytes
 
 
@@ -43,10 +44,11 @@ class Trust:
         from merlin.data.formats import is_data
         from merlin.data.goal_table import read_goals
         from merlin.evaluation.trust import verdict
-        from merlin.report.trust import page
         from merlin.training.folder import is_run
         from merlin.training.runs import load_run
 
+        if self.html is not None:
+            check("plots", "--html")
         if self.tolerance is not None and not 0 < self.tolerance < float("inf"):
             raise MerlinError(
                 f"--tolerance: {self.tolerance} is not a distance; give a number above 0."
@@ -61,6 +63,8 @@ class Trust:
         found = run.trust(goals, tolerance=self.tolerance)
         about, sentence = found.to_json(), verdict(found)
         if self.html is not None:
+            from merlin.report.trust import page
+
             try:
                 write_bytes(self.html, page(str(self.run), sentence, about).encode())
             except OSError as error:

@@ -80,6 +80,7 @@ class Recipe:
             about["command"] += f" --noise {self.noise:g} --uniform {self.uniform:g}"
             about["expert"] = sha256(library.folder() / f"{self.task.name}.safetensors")
         if self.variant == REGENERATED:
+            self.task.check_installed()
             about |= {ORIGIN: REGENERATED, "ogbench": version("ogbench")}
         return about
 
@@ -127,6 +128,7 @@ def _collect(
     quiet: bool,
     parts: Path | None,
 ) -> Dataset:
+    task.check_installed()
     count = task.episodes if episodes is None else episodes
     recipe = Recipe(task, variant, count, seed, noise, uniform)
     if workers is not None and workers < 1:

@@ -4,7 +4,6 @@ A reader of a log format makes a `Log`; which columns are state, action and goal
 index and resolved here, so every format understands the same words.
 """
 
-import importlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -234,17 +233,6 @@ def regular_file(path: Path) -> Path:
     if not path.is_file():
         raise MerlinError(f"{path}: is not a regular file; give one.")
     return path
-
-
-def require(module: str, what: str) -> Any:
-    """A module that only some log formats need."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        package = module.partition(".")[0]
-        raise MerlinError(
-            f"{package} is not installed, which {what} needs; pip install 'merlin[formats]'."
-        ) from None
 
 
 def _vectors(log: Log) -> list[str]:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from merlin.data.conversion import reading
-from merlin.data.logs import Column, check_declared, regular_file, require
+from merlin.data.logs import Column, check_declared, regular_file
 from merlin.errors import MerlinError
+from merlin.io.extras import require
 
 BATCH = 1 << 16
 
@@ -61,7 +62,7 @@ def read(files: Sequence[Path], known: dict[str, Column], names: Sequence[str]) 
 
 
 def _open(file: Path) -> Any:
-    parquet = require("pyarrow.parquet", "parquet")
+    parquet = _arrow("parquet")
     size = regular_file(file).stat().st_size
     with reading(file, "parquet"):
         # Since version 14.0.1, pyarrow creates no Python objects from a schema. Only the sizes in
@@ -106,14 +107,18 @@ def _value_type(opened: Any, name: str) -> Any:
 
 
 def _is_list(kind: Any) -> bool:
-    types = require("pyarrow.types", "parquet")
+    types = _arrow("types")
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
 def _is_fixed(kind: Any) -> bool:
-    return require("pyarrow.types", "parquet").is_fixed_size_list(kind)
+    return _arrow("types").is_fixed_size_list(kind)
 
 
 def _is_number(kind: Any) -> bool:
-    types = require("pyarrow.types", "parquet")
+    types = _arrow("types")
     return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+
+
+def _arrow(module: str) -> Any:
+    return require(f"pyarrow.{module}", "formats", "parquet")

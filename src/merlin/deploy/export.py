@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from merlin.deploy.graph import Graph, Value, require
+from merlin.deploy.graph import Graph, Value
 from merlin.deploy.lookahead import pick
 from merlin.deploy.networks import Cnn, forward
 from merlin.deploy.weights import Weights, read
 from merlin.errors import MerlinError
+from merlin.io import extras
 from merlin.io.files import check_free, write_bytes
 from merlin.policies.images import SeeingPolicy
 from merlin.training.folder import policy_file
@@ -51,7 +52,7 @@ def export(
     check_free(out, overwrite)
     source = policy_file(Path(run), seed, checkpoint)
     weights = read(source)
-    require("onnx"), require("onnxruntime")
+    extras.check("export", "the export")
     policy = load_policy(source)
     # A graph has no random numbers: it uses the proposals of a policy without a key.
     chances = _inner(policy).chances(None) if weights.judge is not None else ()
@@ -74,7 +75,7 @@ def export(
 
 def build(weights: Weights, *chances: np.ndarray) -> bytes:
     """The serialised model; with a judge, `chances` are the random numbers of its proposals."""
-    onnx = require("onnx")
+    onnx = extras.require("onnx", "export", "the export")
     graph, helper = Graph(), onnx.helper
     types = {part.name: part.dtype for part in _inputs(weights)}
     types["horizon"] = np.dtype(np.float32)
@@ -146,7 +147,7 @@ def _chosen(weights: Weights, state: Any, goal: Any, horizon: Any, *chances: np.
 
 def verify(content: bytes, weights: Weights, policy: Any) -> float:
     """The largest difference to the JAX policy on random inputs; fails if it exceeds rounding."""
-    runtime = require("onnxruntime")
+    runtime = extras.require("onnxruntime", "export", "the export")
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # it would warn that the horizon has a default
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

@@ -4,7 +4,6 @@ A `Value` represents a batch of rows. It carries an example, a batch of one, on 
 the same operations. Shapes and types follow from the example, without rules of their own.
 """
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from merlin.deploy.networks import Filter, convolutions, convolve
 from merlin.deploy.places import columns, entries
-from merlin.errors import MerlinError
+from merlin.io.extras import require
 
 OPERATORS = {
     np.add: "Add",
@@ -37,7 +36,7 @@ class Graph:
     """The nodes and constants of an ONNX graph under construction."""
 
     def __init__(self) -> None:
-        self.onnx = require("onnx")
+        self.onnx = require("onnx", "export", "the export")
         self.nodes: list[Any] = []
         self.constants: dict[str, np.ndarray] = {}
         self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
@@ -182,13 +181,3 @@ def _(index: Value, table: np.ndarray) -> Value:
 @columns.register
 def _(x: Value, which: np.ndarray) -> Value:
     return x.graph.add("Gather", [x, which], x.example[..., which], axis=len(x.shape) - 1)
-
-
-def require(name: str) -> Any:
-    """Import a module that only the export needs."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise MerlinError(
-            f"{name}: is not installed, but the export needs it; run pip install 'merlin[export]'."
-        ) from None

@@ -49,6 +49,7 @@ def make_batch(task: Task, n: int, workers: int | None = None) -> EnvBatch:
 
     Vectorised tasks need no workers. Other tasks use one worker process per core by default.
     """
+    task.check_installed()
     if task.vector_entry_point:
         return VectorBatch(task, n)
     workers = min(n, default_workers() if workers is None else workers)

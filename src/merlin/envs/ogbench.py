@@ -1,7 +1,6 @@
 """Names and sizes of OGBench's state-based datasets, available without OGBench."""
 
 import difflib
-import importlib.util
 import itertools
 from typing import NamedTuple
 
@@ -70,15 +69,6 @@ def _sizes() -> dict[str, Size]:
 
 SIZES = _sizes()
 """Every state-based dataset of OGBench, by name."""
-
-
-def check_installed(name: str) -> None:
-    """Raise an error that says how to install OGBench, if it is missing."""
-    if importlib.util.find_spec("ogbench") is None:
-        raise MerlinError(
-            f"task {name}: needs OGBench, which is not installed; "
-            "install it with `pip install 'merlin[ogbench]'`."
-        )
 
 
 def unknown(name: str) -> MerlinError:

@@ -13,7 +13,8 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
 from merlin.envs.gl import pick_gl
-from merlin.envs.ogbench import GOALS, PREFIX, SIZES, check_installed
+from merlin.envs.ogbench import GOALS, PREFIX, SIZES
+from merlin.io import extras
 
 Observation = dict[str, np.ndarray]
 
@@ -38,7 +39,7 @@ class OwnRandomness:
 
 def make_plain(dataset: str, **arguments: Any) -> Any:
     """OGBench's own environment of a dataset, without a time limit."""
-    check_installed(PREFIX + dataset)
+    extras.check("ogbench", f"task {PREFIX}{dataset}")
     import ogbench  # noqa: F401 (registers the environments)
 
     spec = gymnasium.spec(SIZES[dataset].env)

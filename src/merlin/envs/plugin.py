@@ -16,7 +16,12 @@ REGISTRY = "merlin.envs.registry"
 
 
 def register_with_gymnasium() -> None:
-    """Register the tasks now if Gymnasium is imported, else when it is imported."""
+    """Register the tasks now if Gymnasium is imported, else when it is imported.
+
+    A run-only install (merlin-rl-runtime) has no tasks.
+    """
+    if importlib.util.find_spec(REGISTRY) is None:
+        return
     if "gymnasium" in sys.modules:
         importlib.import_module(REGISTRY)
     else:

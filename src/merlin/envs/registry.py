@@ -18,10 +18,9 @@ from merlin.envs import ogbench
 from merlin.envs.names import parse
 from merlin.envs.scoring import NEGATIVE, Scoring
 from merlin.errors import MerlinError
+from merlin.io import extras
 
 VARIANTS = ("expert", "random")
-
-
 TUNINGS = ("own", "paper")
 
 
@@ -44,12 +43,6 @@ class Tuned:
 
 IMAGE_VALUES: Mapping[str, Any] = {"hidden": (256,)}
 """The paper's settings for images on all tasks: one hidden layer after the CNN."""
-IMAGE_SETTINGS: Mapping[str, str] = {
-    "batch_size": "64",
-    "encoder_max_updates": "1000",
-    "threshold": "auto",  # stitching: 0.9999 suits an encoder that was trained for longer
-}
-"""Settings for benchmarks on images, where a method has them, so that they finish in hours."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +76,16 @@ class Task:
     entry_point: str | None = None
     vector_entry_point: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    extra: str | None = None  # optional packages that its environment needs
 
     def __post_init__(self) -> None:
         if not self.env_id:
             object.__setattr__(self, "env_id", f"merlin/{self.name}-v0")
+
+    def check_installed(self) -> None:
+        """Say in one sentence what to install, if its environment cannot be made without it."""
+        if self.extra is not None:
+            extras.check(self.extra, f"task {self.name}")
 
     def achieved(self, states: np.ndarray) -> np.ndarray:
         """phi: the goals that states achieve, over any leading axes."""
@@ -184,11 +183,19 @@ _POINT: dict[str, Any] = {
     "entry_point": "merlin.envs.point:PointEnv",
     "vector_entry_point": "merlin.envs.point:PointVectorEnv",
 }
+_SAWYER: dict[str, Any] = {
+    "action_dim": 3,
+    "tolerance": 0.06,
+    "image_size": 84,
+    "size_arguments": ("width", "height"),
+    "extra": "sawyer",
+}
 _FETCH: dict[str, Any] = {
     "action_dim": 4,
     "goal_dim": 3,
     "tolerance": 0.05,
     "entry_point": "merlin.envs.robotics:make",
+    "extra": "robotics",
 }
 _FETCH_OBJECT: dict[str, Any] = {
     **_FETCH,
@@ -221,31 +228,26 @@ _ALL = (
             "random": Tuned(1.0, 5, own=(1.0, 3)),
         },
         entry_point="merlin.envs.robotics:GoalReacher",
+        extra="robotics",
     ),
     Task(
         name="SawyerReach",
         observation_dim=3,
-        action_dim=3,
         goal_dim=3,
         goal_slice=(0, 3),
-        tolerance=0.06,
         tuned={"expert": Tuned(0.2, 1, 1.0, own=(1.0, 1)), "random": Tuned(1.0, 1)},
-        image_size=84,
-        size_arguments=("width", "height"),
         entry_point="merlin.envs.sawyer:SawyerReachEnv",
+        **_SAWYER,
     ),
     Task(
         name="SawyerDoor",
         observation_dim=4,
-        action_dim=3,
         goal_dim=1,
         goal_slice=(3, 4),
-        tolerance=0.06,
         success_tolerance=0.02,
         tuned={"expert": Tuned(0.2, 5), "random": Tuned(1.0, 5, own=(1.0, 2))},
-        image_size=84,
-        size_arguments=("width", "height"),
         entry_point="merlin.envs.sawyer:SawyerDoorEnv",
+        **_SAWYER,
     ),
     Task(
         name="FetchReach",
@@ -284,6 +286,7 @@ _ALL = (
         tuned={"expert": Tuned(1.0, 1), "random": Tuned(1.0, 1)},
         arguments={"module": "shadow_dexterous_hand.reach", "name": "MujocoHandReachEnv"},
         entry_point="merlin.envs.robotics:make",
+        extra="robotics",
     ),
 )
 
@@ -309,6 +312,7 @@ def _ogbench_task(name: str, size: ogbench.Size) -> Task:
         environments=25 if is_maze else 10,  # an arm takes seconds to build
         entry_point="merlin.envs.ogbench_env:GoalTask",
         arguments={"dataset": name},
+        extra="ogbench",
     )
 
 
@@ -331,8 +335,6 @@ def find(name: str | Task) -> Task:
     if isinstance(name, Task):
         return name
     if task := own(name) or OGBENCH.get(ogbench.PREFIX + name):
-        if task.name in OGBENCH:
-            ogbench.check_installed(task.name)
         return task
     if name.startswith(ogbench.PREFIX):
         raise ogbench.unknown(name)

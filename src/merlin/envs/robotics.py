@@ -9,10 +9,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.envs.mujoco.reacher_v5 import ReacherEnv
 from jaxtyping import Float
 
 from merlin.envs.gl import pick_gl
+from merlin.io import extras
+
+extras.check("robotics", "a Reacher, Fetch or hand task")
+
+from gymnasium.envs.mujoco.reacher_v5 import ReacherEnv  # noqa: E402
 
 Observation = dict[str, np.ndarray]
 

@@ -11,13 +11,18 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import gymnasium
-import mujoco
 import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float, Float32, Float64, UInt8
 
-from merlin.envs import sawyer_scene
-from merlin.envs.sawyer_scene import Camera, Marker, View, shared_camera
+from merlin.io import extras
+
+extras.check("sawyer", "a Sawyer task")
+
+import mujoco  # noqa: E402
+
+from merlin.envs import sawyer_scene  # noqa: E402
+from merlin.envs.sawyer_scene import Camera, Marker, View, shared_camera  # noqa: E402
 
 Observation = dict[str, Float32[np.ndarray, "..."]]
 Bounds = tuple[float, ...]

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlin.envs.gl import pick_gl
-from merlin.errors import MerlinError
 
 ARM_JOINTS = tuple(f"right_j{i}" for i in range(7))
 # Quarter turn about y: the x axis of the hand points down, its y axis away from the robot.
@@ -105,10 +104,8 @@ def handle_position(angle: float) -> NDArray[np.float64]:
 def _assets() -> Path:
     """Folder of Meta-World's models, found without importing the package."""
     package = importlib.util.find_spec("metaworld")
-    if package is None or package.origin is None:
-        raise MerlinError(
-            "the Sawyer tasks need Meta-World's meshes; install them with `pip install metaworld`."
-        )
+    assert package is not None  # `import merlin.envs.sawyer` has checked it
+    assert package.origin is not None
     return Path(package.origin).parent / "assets"
 
 

@@ -16,16 +16,20 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image, ImageDraw, ImageFont
 
 from merlin.envs.batch import make_single
 from merlin.envs.registry import Task, find
 from merlin.envs.rollout import Rollout
 from merlin.errors import MerlinError
 from merlin.evaluation.evaluate import FINAL_SEED, play
+from merlin.io import extras
 from merlin.io.files import new_file, write_bytes
 from merlin.io.progress import Progress
 from merlin.policies.base import Policy
+
+extras.require("PIL", "plots", "a film")
+
+from PIL import Image, ImageDraw, ImageFont  # noqa: E402
 
 Frame = UInt8[np.ndarray, "height width 3"]
 
@@ -238,8 +242,8 @@ def _ffmpeg(path: Path) -> str:
         return imageio_ffmpeg.get_ffmpeg_exe()
     except (ImportError, RuntimeError):
         raise MerlinError(
-            f"video: {path.name} needs ffmpeg; install it with `pip install 'merlin[video]'`, "
-            "or write a .gif."
+            f"video: {path.name} needs ffmpeg, which is not installed; run `pip install "
+            f"'{extras.DISTRIBUTION}[video]'`, or write a .gif."
         ) from None
 
 

@@ -2,24 +2,27 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 SECONDS_BETWEEN_LINES = 10.0
+COLUMN = 12
 
 
 class Progress:
-    """Displays the progress of a long computation."""
+    """Displays the progress of a long computation, its rate and the time left."""
 
     def __init__(self, label: str, total: int, unit: str, *, quiet: bool = False):
         self.label, self.total, self.unit, self.quiet = label, total, unit, quiet
         self._bar: Bar | None = None
         self._last_line = time.monotonic()
         self._first: tuple[float, int] | None = None
+        self._has_header = False
 
     def __enter__(self) -> Self:
         if not self.quiet and sys.stderr.isatty():
@@ -28,7 +31,6 @@ class Progress:
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[note]}"),
-                TimeRemainingColumn(),
                 console=Console(stderr=True),
             )
             self._bar.start()
@@ -49,18 +51,41 @@ class Progress:
         if self.quiet:
             return
         now = time.monotonic()
-        # The rate is measured from the first report on, which excludes compilation.
-        rate = ""
-        if self._first is None:
-            self._first = (now, done)
-        elif now > self._first[0] and done > self._first[1]:
-            rate = _rate(done - self._first[1], now - self._first[0], self.unit)
-        note = "  ".join(part for part in (rate, note) if part)
+        pace = self._pace(done, now)
+        note = "  ".join(part for part in (pace, note) if part)
         if self._bar is not None:
             self._bar.update(self._task, completed=done, note=note)
         elif force or done >= self.total or now - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = now
             print(f"{self.label}: {done}/{self.total} {self.unit}  {note}", file=sys.stderr)
+
+    def measured(self, done: int, values: Mapping[str, float]) -> None:
+        """Show what was measured after `done`: a row of a table above the bar, or a line."""
+        if self._bar is None:
+            self.update(done, "  ".join(f"{k} {v:.2f}" for k, v in values.items()), force=True)
+            return
+        if not self._has_header:
+            self._print_row([self.unit, *values])
+            self._has_header = True
+        self._print_row([str(done), *(f"{value:.2f}" for value in values.values())])
+        self.update(done)
+
+    def _print_row(self, cells: list[str]) -> None:
+        assert self._bar is not None
+        row = "".join(f"{cell:>{max(COLUMN, len(cell) + 2)}}" for cell in cells)
+        self._bar.console.print(row, highlight=False)
+
+    def _pace(self, done: int, now: float) -> str:
+        """Rate and time left, from the second report on: the first includes compilation."""
+        if self._first is None:
+            self._first = (now, done)
+        began, first = self._first
+        if now <= began or done <= first:
+            return ""
+        rate = _rate(done - first, now - began, self.unit)
+        if done >= self.total:
+            return rate
+        return f"{rate}  {_left((self.total - done) * (now - began) / (done - first))}"
 
 
 def _rate(done: int, seconds: float, unit: str) -> str:
@@ -70,3 +95,13 @@ def _rate(done: int, seconds: float, unit: str) -> str:
     one = unit.removesuffix("ies") + "y" if unit.endswith("ies") else unit.removesuffix("s")
     each = seconds / done
     return f"{each:.{0 if each >= 10 else 1}f} s/{one}"
+
+
+def _left(seconds: float) -> str:
+    """The time left, to about a hundredth."""
+    if seconds < 100:
+        return f"{seconds:.0f} s left"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min left"
+    return f"{minutes // 60} h {minutes % 60} min left"

@@ -5,13 +5,17 @@ A plain method is an entry of LEARNERS. Some pairs of a learner and an augmentat
 """
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from merlin.augment import AUGMENTATIONS, Augmentation
 from merlin.data import Dataset
 from merlin.envs.registry import IMAGE_VALUES
 from merlin.errors import MerlinError
+from merlin.io.schema import read_as
 from merlin.io.settings import build, instead
 from merlin.learners import LEARNERS, Learner
 
@@ -62,7 +66,7 @@ def split_name(name: str) -> tuple[str, str | None]:
     known = learner in LEARNERS and (augmentation in AUGMENTATIONS or not (augmentation or plus))
     if not known:
         hint = instead(name, method_names())
-        raise MerlinError(f"algo: no method is called {name!r}; {hint}")
+        raise MerlinError(f"method: no method is called {name!r}; {hint}")
     return learner, augmentation or None
 
 
@@ -125,12 +129,16 @@ def dataset_values(name: str, task: str) -> dict[str, Any]:
 
 
 def make(name: str, **fields: Any) -> Learner:
-    """Build a learner by name, e.g. `make("wgcsl", discount=0.9)`."""
+    """Build a learner by name, e.g. `make("wgcsl", horizon=5)`.
+
+    `merlin.METHODS` lists the names. Pass names of methods with an augmentation, such as merlin-np,
+    to `merlin.train` instead.
+    """
     learner, augmentation = split_name(name)
     if augmentation is not None:
         raise MerlinError(
-            f"{name}: is the learner {learner} with the augmentation {augmentation}; make the "
-            "learner alone, or train by the name of both."
+            f"{name}: is the learner {learner} with the augmentation {augmentation}; call "
+            f"merlin.train({name!r}, data), or make {learner!r} alone."
         )
     kind = LEARNERS[learner]
     for key in fields:
@@ -138,7 +146,18 @@ def make(name: str, **fields: Any) -> Learner:
             raise MerlinError(
                 f"{name}: has no field {key!r}; {instead(key, sorted(_fields(kind)))}"
             )
-    return kind(**fields)
+    hints = typing.get_type_hints(kind)
+    return kind(**{key: _value(f"{name}: {key}", hints[key], fields[key]) for key in fields})
+
+
+def _value(where: str, kind: Any, value: Any) -> Any:
+    """The value of a hyperparameter, if it has the type of its field."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    try:
+        return read_as(kind, list(plain) if isinstance(plain, tuple) else plain, where)
+    except MerlinError:
+        wanted = kind.__name__ if isinstance(kind, type) else kind
+        raise MerlinError(f"{where} is {value!r}, which is not of the type {wanted}.") from None
 
 
 def needs_latents(learner: Learner, augment: Augmentation | None) -> bool:

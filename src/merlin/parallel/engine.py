@@ -1,10 +1,10 @@
 """The interface of engines, and how one is selected."""
 
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from merlin.errors import MerlinError
+from merlin.io import extras
 from merlin.parallel.workers import Function, Pool, default_workers
 
 ENGINES = ("local", "ray")
@@ -43,10 +43,8 @@ def check_engine(name: str, workers: int | None, address: str | None) -> None:
         raise MerlinError(f"workers: {workers} is below 1; give 1 or more.")
     if name == "local" and address is not None:
         raise MerlinError("address: applies only to --engine ray; add that, or omit --address.")
-    if name == "ray" and importlib.util.find_spec("ray") is None:
-        raise MerlinError(
-            "engine ray: Ray is not installed; `pip install 'merlin[ray]'`, or use --engine local."
-        )
+    if name == "ray":
+        extras.check("ray", "engine ray")
 
 
 def open_engine(

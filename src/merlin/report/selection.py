@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from merlin.bench.grids import OGBENCH_METHODS
-from merlin.bench.rows import Row, read_about, read_rows
+from merlin.bench.rows import IMAGE_SETTINGS, Row, read_about, read_rows
 from merlin.envs.ogbench import DOWNLOADED, REGENERATED
-from merlin.envs.registry import IMAGE_SETTINGS, OGBENCH, TASKS, VARIANTS
+from merlin.envs.registry import OGBENCH, TASKS, VARIANTS
 from merlin.errors import MerlinError
 
 METHODS = (

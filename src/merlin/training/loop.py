@@ -28,10 +28,11 @@ from merlin.policies.base import Policy
 from merlin.policies.images import SeeingPolicy
 from merlin.training.checkpoints import Checkpoints, Evaluations, Position
 from merlin.training.image_updates import streamed_chunk
+from merlin.training.log import SeedLog
 from merlin.training.plan import Plan
 from merlin.training.prepare import Prepared, Sources
 from merlin.training.results import Score, SeedResult
-from merlin.training.runs import SeedLog, save_policy
+from merlin.training.runs import save_policy
 from merlin.types import PRNGKeyArray, State
 
 PIECE_SECONDS = 2.0
@@ -205,7 +206,7 @@ class Group:
         return jax.device_put((state, sums), spread)
 
     def _loop(self, logs: list[SeedLog], bar: Progress) -> None:
-        plan, pace, note = self.schedule, Pace(), ""
+        plan, pace = self.schedule, Pace()
         began, since = time.monotonic(), self.at.step
         saved, save_seconds = began, 0.0
         while True:
@@ -216,10 +217,11 @@ class Group:
             judged = self.plan.task is not None or self.plan.held_out is not None
             scored = judged and plan.due(plan.eval_every, step)
             if scored:
-                note = self._evaluate(logs)
+                self._evaluate(logs)
                 began, since = time.monotonic(), step
-            if step > 0:
-                bar.update(step, note, force=scored)
+                bar.measured(step, self._last_scores())
+            elif step > 0:
+                bar.update(step)
             late = time.monotonic() - saved > max(SAVE_SECONDS, 10 * save_seconds)
             if late or plan.due(plan.checkpoint_every, step):
                 save_seconds = self._save()
@@ -270,7 +272,7 @@ class Group:
         policy = self.plan.learner.policy(state)
         return policy if self.made.encoder is None else SeeingPolicy(self.made.encoder, policy)
 
-    def _evaluate(self, logs: list[SeedLog]) -> str:
+    def _evaluate(self, logs: list[SeedLog]) -> None:
         """Score every seed on new episodes, held-out ones, or both; keep the best policy."""
         step = self.at.step
         for index, (seed, known) in enumerate(zip(self.seeds, self.known, strict=True)):
@@ -297,7 +299,6 @@ class Group:
             if logs:
                 logs[index].write(step, row)
             self.known[index] = after
-        return self._last_scores()
 
     def _score(self, policy: Policy, seed: int) -> Score:
         # Different episodes in each evaluation, and never those of the final score.
@@ -305,15 +306,16 @@ class Group:
         first = int(np.random.SeedSequence((seed, step)).generate_state(1)[0]) // 4
         return Score.of(self._play(policy, self.schedule.eval_episodes, seed=first), step)
 
-    def _last_scores(self) -> str:
-        """The last evaluation, for the progress bar."""
+    def _last_scores(self) -> dict[str, float]:
+        """The last evaluation, for the progress bar: means over seeds."""
         if self.plan.task is None:
             errors = [known.predictions[-1].action_error for known in self.known]
-            return f"held-out action error {np.mean(errors):.3f}"
+            return {"held-out action error": float(np.mean(errors))}
         last = [known.scores[-1] for known in self.known]
-        mean_return = np.mean([score.mean_return for score in last])
-        success = np.mean([score.success for score in last])
-        return f"return {mean_return:.2f}  success {success:.2f}"
+        return {
+            "return": float(np.mean([score.mean_return for score in last])),
+            "success": float(np.mean([score.success for score in last])),
+        }
 
     def _value(self, score: Score) -> float:
         """The criterion for the best policy: return, or success if goals end an episode."""

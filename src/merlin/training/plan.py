@@ -77,6 +77,11 @@ class Plan:
         unknown = asked.keys() - Asked.__annotations__.keys()
         if unknown:
             raise TypeError(f"train() got an unexpected keyword argument {min(unknown)!r}")
+        if not isinstance(method, str | Learner):
+            raise MerlinError(
+                f"method: is a {type(method).__name__}, not a learner or the name of one; call "
+                "merlin.train(method, data)."
+            )
         schedule = Schedule(**{k: v for k, v in asked.items() if k in names})  # type: ignore[arg-type]
         data = opened(data)
         if "phi" in asked:
@@ -87,6 +92,8 @@ class Plan:
         goal, shift = asked.get("goal", "vector"), asked.get("shift", 0)
         latents = asked.get("latents")
         task = choose(data.task, asked.get("task"))
+        if task is not None:
+            task.check_installed()
         if task is not None and "final_episodes" not in asked:
             schedule = replace(schedule, final_episodes=task.final_episodes)
         augment = asked.get("augment")

@@ -8,6 +8,7 @@ seed-S/policy.safetensors    the policy after the last update
 seed-S/best.safetensors      the policy with the best evaluation (the paper's protocol), or with
                              the lowest error on held-out episodes if there is no task
 seed-S/metrics.jsonl         losses and evaluations by update, also as TensorBoard events
+                             if tensorboardX is installed
 seed-S/result.json           scores of this seed
 seed-S/augmented/            synthetic trajectories, if the method makes any
 seed-S/encoded/              recorded trajectories with latents in place of images, and
@@ -16,28 +17,26 @@ seed-S/encoded/              recorded trajectories with latents in place of imag
 
 import dataclasses
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.summary import scalar
 
+import merlin
 from merlin.augment import AUGMENTATIONS, Augmentation
 from merlin.augment.encoder import Encoder
 from merlin.augment.latents import Latents, blank_encoder, describe_encoder
 from merlin.data import Dataset, load
 from merlin.data.splits import hold_out
-from merlin.envs.registry import own
+from merlin.envs.registry import Task, choose, own
 from merlin.errors import MerlinError
+from merlin.evaluation.evaluate import FINAL_SEED, Evaluation, evaluate
 from merlin.evaluation.trust import Trust, trust
 from merlin.io import tensors
-from merlin.io.files import parse_json, read_json, read_limited, write_bytes
+from merlin.io.files import read_json
 from merlin.io.schema import read_as
 from merlin.learners import LEARNERS, Learner
 from merlin.learners.registry import method_name, split_name
@@ -49,27 +48,64 @@ from merlin.training.policy_schema import EncoderAbout, check_encoder, read_poli
 from merlin.training.results import Result, SeedResult
 from merlin.types import Moments, Spec
 
-MOST_LOG_BYTES = 1 << 30
-EVALUATED = {"eval/return", "held_out/action_error"}
-"""Rows of a log with one of these keys are evaluations; all others are updates."""
-EVENT_SECONDS = 60.0
-"""Interval at which events are synced to disk, which may take a tenth of a second."""
-
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: one policy per seed, and their scores."""
+    """A finished run: one policy per seed, and their scores.
+
+    `policy`, `evaluate`, `export` and `trust` use the first seed; `policies` has all of them.
+    """
 
     config: RunConfig
     policies: tuple[Policy, ...]
     result: Result | None  # None if the run is not finished
     folder: Path | None = None
     rows: tuple[SeedResult, ...] = ()  # per episode, if the run was trained in this process
+    checkpoint: str = "final"  # which policies these are
 
     @property
     def policy(self) -> Policy:
         """The policy of the first seed."""
         return self.policies[0]
+
+    def evaluate(
+        self,
+        task: Task | str | None = None,
+        *,
+        episodes: int | None = None,
+        seed: int = FINAL_SEED,
+        horizon: int | None = None,
+        temperature: float | None = None,
+    ) -> Evaluation:
+        """Play episodes with the policy of the first seed and score them.
+
+        The task is the one that the run was trained for unless given, and the number of episodes
+        the one that scores final policies there. `merlin.evaluate` explains the rest.
+        """
+        config = self.config
+        if config.task is None and task is None:
+            raise MerlinError("task: the run has none; name one, or ask run.trust() without one.")
+        chosen = choose(config.task, task)
+        assert chosen is not None
+        chosen = chosen.as_seen(config.dimensions[:-2], config.goal)
+        return evaluate(
+            self.policy,
+            chosen,
+            episodes=chosen.final_episodes if episodes is None else episodes,
+            seed=seed,
+            horizon=horizon,
+            temperature=temperature,
+        )
+
+    def export(self, out: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
+        """Write the policy of the first seed as ONNX, once it is found to act as `policy` does."""
+        if self.folder is None:
+            raise MerlinError("run: is in memory alone; train with out=FOLDER, and export that.")
+        seed, checkpoint = self.config.seeds[0], self.checkpoint
+        # By its public name: what exports stands after what trains in the order of imports.
+        return merlin.export(
+            self.folder, out, seed=seed, checkpoint=checkpoint, overwrite=overwrite
+        )
 
     def trust(
         self,
@@ -212,66 +248,4 @@ def load_run(path: str | Path, checkpoint: str = "final") -> Run:
     files = [policy_file(folder, seed, checkpoint) for seed in config.seeds]
     at = folder / "result.json"
     result = Result.from_json(read_json(at, "a result"), at) if at.exists() else None
-    return Run(config, tuple(map(load_policy, files)), result, folder)
-
-
-class SeedLog:
-    """Writes metrics.jsonl and TensorBoard events of one seed, and drops rows a resumed run
-    repeats.
-
-    `logged` and `evaluated` are the steps of the last row of metrics and the last evaluation
-    contained in the checkpoint.
-    """
-
-    def __init__(self, folder: Path, logged: int, evaluated: int):
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "metrics.jsonl"
-        rows = [(row, line + b"\n") for row, line in read_metrics(path)]
-        last = lambda row: evaluated if EVALUATED & row.keys() else logged  # noqa: E731
-        if max(logged, evaluated) == 0:
-            for stale in folder.glob("events.*"):
-                stale.unlink()
-        write_bytes(path, b"".join(line for row, line in rows if row["step"] <= last(row)))
-        self._file = path.open("ab")
-        # Not SummaryWriter: its thread would hit a full disk where the error cannot be handled.
-        self._events, self._flushed = EventsWriter(str(folder / "events")), time.monotonic()
-        began = SessionLog(status=SessionLog.START)
-        self._event(max(logged, evaluated) + 1, session_log=began)  # discards later events
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def write(self, step: int, values: dict[str, float]) -> None:
-        self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
-        self._file.flush()
-        for name, value in values.items():
-            self._event(step, summary=scalar(name, value))
-        if time.monotonic() - self._flushed > EVENT_SECONDS:
-            self._events.flush()
-            self._flushed = time.monotonic()
-
-    def _event(self, step: int, **content: Any) -> None:
-        self._events.write_event(Event(step=step, wall_time=time.time(), **content))
-
-    def close(self) -> None:
-        self._file.close()
-        self._events.close()
-
-
-def read_metrics(path: Path) -> list[tuple[dict[str, Any], bytes]]:
-    """The rows of a log with their raw lines; a kill may have truncated the last one."""
-    if not path.exists():
-        return []
-    found = []
-    for number, line in enumerate(read_limited(path, MOST_LOG_BYTES).split(b"\n")[:-1], 1):
-        where = f"{path} line {number}"
-        try:
-            row = read_as(dict[str, Any], parse_json(line), where)
-        except ValueError:
-            raise MerlinError(f"{where}: is not JSON; delete the line.") from None
-        read_as(int, row.get("step"), where)
-        found.append((row, line))
-    return found
+    return Run(config, tuple(map(load_policy, files)), result, folder, checkpoint=checkpoint)

@@ -15,13 +15,13 @@ from merlin.learners import Learner
 from merlin.policies.base import Policy
 from merlin.training.checkpoints import steps_done
 from merlin.training.folder import is_run, opened, read_config, refuse_finished, write_config
+from merlin.training.log import read_metrics
 from merlin.training.loop import Group
 from merlin.training.plan import Asked, Plan, about_augmentation
 from merlin.training.prepare import prepare
 from merlin.training.results import SeedResult, aggregate
 from merlin.training.runs import (
     Run,
-    read_metrics,
     restore_augmentation,
     restore_learner,
     settings_of,

@@ -30,6 +30,7 @@ from merlin.data.conversion import (
 from merlin.data.dataset import ENVIRONMENT, SUCCESS, Dataset, Episode, join
 from merlin.envs.registry import OGBENCH, TASKS, own
 from merlin.errors import MerlinError
+from merlin.io.extras import require
 from merlin.io.files import (
     SEAL,
     check_regular,
@@ -80,9 +81,15 @@ def recognises(name: str) -> bool:
     return any((home / METADATA).is_file() for home in (folder / "data", folder))
 
 
+def _check_installed() -> None:
+    for module in ("minari", "h5py"):
+        require(module, "formats", "Minari's format")
+
+
 def read(name: str, phi: Sequence[int] | None = None) -> Dataset:
     """Read a Minari dataset: the task from its environment, the bounds from its action space."""
     _check_id(name)
+    _check_installed()
     folder = folder_of(name)
     if not folder.is_dir():
         raise MerlinError(f"{name}: no such dataset in {store()}; see `minari list local`.")
@@ -114,6 +121,7 @@ def read(name: str, phi: Sequence[int] | None = None) -> Dataset:
 def write(data: Dataset, name: str, overwrite: bool = False) -> None:
     """Write a dataset for `minari.load_dataset`, with goal observations and -1/0 rewards."""
     _check_id(name)
+    _check_installed()
     import minari
     from minari.data_collector.episode_buffer import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage

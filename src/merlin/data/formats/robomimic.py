@@ -13,6 +13,7 @@ from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
 from merlin.data.logs import Column, Fields, Log, check_declared, regular_file, to_dataset
 from merlin.errors import MerlinError
+from merlin.io.extras import require
 
 MOST_CHUNK_BYTES = 1 << 26
 _DEMO = re.compile(r"\D*(\d{1,9})")
@@ -20,8 +21,7 @@ _DEMO = re.compile(r"\D*(\d{1,9})")
 
 def read(name: str, fields: Fields) -> Dataset:
     """Read demonstrations. The state defaults to all of obs except images."""
-    import h5py
-
+    h5py = require("h5py", "formats", "robomimic's HDF5")
     if fields.episode is not None:
         raise MerlinError(f"--episode: each demo of {name} is an episode; leave it out.")
     with reading(name, "robomimic's HDF5"), h5py.File(regular_file(Path(name)), "r") as file:

@@ -17,8 +17,9 @@ import numpy as np
 
 from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
-from merlin.data.logs import Column, Fields, Log, check_declared, regular_file, require, to_dataset
+from merlin.data.logs import Column, Fields, Log, check_declared, regular_file, to_dataset
 from merlin.errors import MerlinError
+from merlin.io.extras import require
 from merlin.io.files import read_json
 
 ENDS = Path("meta") / "episode_ends"
@@ -152,7 +153,7 @@ class _Array:
     def _decode(self, content: bytes, size: int) -> Any:
         """Decompress a chunk to exactly `size` bytes."""
         if self.compressor == "blosc":
-            blosc = require("numcodecs.blosc", "Zarr")
+            blosc = require("numcodecs.blosc", "formats", "Zarr with Blosc")
             header = np.frombuffer(content[4:16].ljust(12, b"\0"), "<u4")
             if header[0] != size or header[2] != len(content):
                 raise ValueError(f"its header declares {header[0]} bytes, not {size}")

@@ -1,0 +1,49 @@
+"""Optional packages: the extra that brings each, and the one sentence that is said without it."""
+
+import importlib
+import importlib.util
+from typing import Any
+
+from merlin.errors import MerlinError
+
+DISTRIBUTION = "merlin-rl"
+"""What `pip` calls this package; it is imported as `merlin`."""
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "robotics": ("mujoco", "gymnasium_robotics"),
+    "sawyer": ("mujoco", "metaworld"),
+    "ogbench": ("mujoco", "ogbench"),
+    "formats": ("h5py", "minari", "pyarrow", "numcodecs"),
+    "plots": ("matplotlib", "PIL", "jinja2", "tensorboardX"),
+    "video": ("imageio_ffmpeg",),
+    "export": ("onnx", "onnxruntime"),
+    "ray": ("ray",),
+}
+"""The modules that each extra of pyproject.toml is for."""
+
+
+def is_installed(module: str) -> bool:
+    """Whether a top-level module could be imported."""
+    return importlib.util.find_spec(module) is not None
+
+
+def check(extra: str, what: str) -> None:
+    """Refuse to go on if a module of an extra is missing; `what` needs it."""
+    for module in EXTRAS[extra]:
+        if not is_installed(module):
+            raise missing(module, extra, what)
+
+
+def require(module: str, extra: str, what: str) -> Any:
+    """Import a module that an extra brings; `what` needs it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        raise missing(module.partition(".")[0], extra, what) from None
+
+
+def missing(module: str, extra: str, what: str) -> MerlinError:
+    """What to say when a module of an extra is not installed."""
+    return MerlinError(
+        f"{what} needs {module}, which is not installed; "
+        f"run `pip install '{DISTRIBUTION}[{extra}]'`."
+    )

@@ -1,0 +1,98 @@
+"""metrics.jsonl and TensorBoard events of one seed."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from merlin.errors import MerlinError
+from merlin.io.extras import is_installed
+from merlin.io.files import parse_json, read_limited, write_bytes
+from merlin.io.schema import read_as
+
+MOST_LOG_BYTES = 1 << 30
+EVALUATED = {"eval/return", "held_out/action_error"}
+"""A row of a log that has one of these is of an evaluation, the others are of updates."""
+EVENT_SECONDS = 60.0
+"""Events are synced to the disk so often, which may take a tenth of a second."""
+
+
+class SeedLog:
+    """metrics.jsonl and TensorBoard events of one seed, without rows that a resumed run repeats.
+
+    `logged` and `evaluated` are the steps of the last row of metrics and of the last evaluation
+    that are part of the checkpoint.
+    """
+
+    def __init__(self, folder: Path, logged: int, evaluated: int):
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "metrics.jsonl"
+        rows = [(row, line + b"\n") for row, line in read_metrics(path)]
+        last = lambda row: evaluated if EVALUATED & row.keys() else logged  # noqa: E731
+        if max(logged, evaluated) == 0:
+            for stale in folder.glob("events.*"):
+                stale.unlink()
+        write_bytes(path, b"".join(line for row, line in rows if row["step"] <= last(row)))
+        self._file = path.open("ab")
+        after = max(logged, evaluated) + 1
+        self._events = Events(folder, after) if is_installed("tensorboardX") else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
+        self._file.flush()
+        if self._events is not None:
+            self._events.write(step, values)
+
+    def close(self) -> None:
+        self._file.close()
+        if self._events is not None:
+            self._events.close()
+
+
+class Events:
+    """A file of events for TensorBoard that drops what older files say from step `after` on."""
+
+    def __init__(self, folder: Path, after: int):
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.summary import scalar
+
+        self._event, self._scalar = Event, scalar
+        # Not SummaryWriter, whose thread would meet a full disk where nobody can handle it.
+        self._writer, self._flushed = EventsWriter(str(folder / "events")), time.monotonic()
+        self._add(after, session_log=SessionLog(status=SessionLog.START))
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self._add(step, summary=self._scalar(name, value))
+        if time.monotonic() - self._flushed > EVENT_SECONDS:
+            self._writer.flush()
+            self._flushed = time.monotonic()
+
+    def _add(self, step: int, **content: Any) -> None:
+        self._writer.write_event(self._event(step=step, wall_time=time.time(), **content))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def read_metrics(path: Path) -> list[tuple[dict[str, Any], bytes]]:
+    """The rows of a log and their lines; a kill may have cut the last one short."""
+    if not path.exists():
+        return []
+    found = []
+    for number, line in enumerate(read_limited(path, MOST_LOG_BYTES).split(b"\n")[:-1], 1):
+        where = f"{path} line {number}"
+        try:
+            row = read_as(dict[str, Any], parse_json(line), where)
+        except ValueError:
+            raise MerlinError(f"{where}: is no JSON; delete the line.") from None
+        read_as(int, row.get("step"), where)
+        found.append((row, line))
+    return found

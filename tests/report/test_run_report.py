@@ -1,0 +1,64 @@
+"""The learning curve of a run, and `merlin report` on one run folder."""
+
+import json
+import shutil
+
+import pytest
+from PIL import Image
+
+from helpers.hidden import without
+from helpers.refusals import refuse
+from merlin.training.curve import draw
+
+QUICK = "--updates 40 --eval-every 20 --eval-episodes 5 --final-episodes 5 --log-every 10"
+SMALL = "--algo merlin --set hidden=8 batch_size=8"
+
+
+@pytest.fixture
+def finished(run_folder, tmp_path):
+    return shutil.copytree(run_folder, tmp_path / "run")
+
+
+def test_train_draws_the_curve(point_folder, tmp_path, call):
+    told = call(
+        "train", point_folder, "--out", tmp_path / "run", *f"{QUICK} {SMALL}".split(), "--json"
+    )
+    assert json.loads(told.out)["curve"] == str(tmp_path / "run" / "curve.png")
+    with Image.open(tmp_path / "run" / "curve.png") as picture:
+        assert picture.width > picture.height > 200
+    figure = draw(tmp_path / "run")
+    labels = [axes.get_ylabel() for axes in figure.axes]
+    assert labels[:2] == ["discounted return", "success"]
+    (line,) = figure.axes[0].lines
+    assert list(line.get_xdata()) == [20, 40]
+    rows = (tmp_path / "run" / "seed-0" / "metrics.jsonl").read_text().splitlines()
+    logged = [row["eval/return"] for row in map(json.loads, rows) if "eval/return" in row]
+    assert list(line.get_ydata()) == logged
+
+
+def test_a_run_is_reported(finished, call):
+    told = call("report", finished).out
+    assert str(finished / "report.html") in told
+    page = (finished / "report.html").read_text()
+    result = json.loads((finished / "result.json").read_text())
+    assert f"{result['final']['return']['mean']:.2f}" in page
+    assert "data:image/png;base64," in page
+    assert "seed 1, final" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert len(draw(finished).axes[0].lines) == 2
+
+
+def test_a_run_that_is_not_finished_is_refused(finished, capsys):
+    (finished / "result.json").unlink()
+    assert "is not finished; continue it with" in refuse(["report", str(finished)], capsys)
+    assert not (finished / "report.html").exists()
+
+
+@pytest.mark.more
+def test_without_matplotlib_it_is_said_and_nothing_is_drawn(point_folder, tmp_path):
+    asked = ["train", point_folder, "--out", "run", *f"{QUICK} {SMALL}".split()]
+    command = ("-c", "from merlin.cli import main; main()")
+    done = without(["matplotlib"], [*command, *asked], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "no learning curve is drawn: `pip install 'merlin-rl[plots]'`" in done.stderr
+    assert not (tmp_path / "run" / "curve.png").exists()

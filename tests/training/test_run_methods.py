@@ -1,0 +1,52 @@
+"""What a user asks a run: policy, evaluate, export, trust; and what is said of wrong arguments."""
+
+import numpy as np
+import onnx
+import pytest
+
+import merlin
+from helpers.sizes import SCHEDULE, SMALL
+
+
+def test_a_run_is_evaluated_as_the_command_does(run_folder):
+    run = merlin.load_run(run_folder)
+    found = run.evaluate(episodes=8)
+    same = merlin.evaluate(run.policy, "PointReach", episodes=8)
+    np.testing.assert_array_equal(found.returns, same.returns)
+    assert len(run.evaluate().returns) == 200
+    assert len(run.evaluate("PointRooms", episodes=3).returns) == 3
+
+
+def test_a_run_is_exported(run_folder, tmp_path):
+    run = merlin.load_run(run_folder, "best")
+    told = run.export(tmp_path / "policy.onnx")
+    assert told["policy"] == str(run_folder / "seed-0" / "best.safetensors")
+    onnx.checker.check_model(onnx.load(tmp_path / "policy.onnx"))
+    with pytest.raises(merlin.MerlinError, match="exists"):
+        run.export(tmp_path / "policy.onnx")
+    run.export(tmp_path / "policy.onnx", overwrite=True)
+
+
+def test_without_a_folder_or_a_task_it_is_said(point_data, tmp_path):
+    data = point_data
+    run = merlin.train(merlin.Merlin(**SMALL), data, updates=10, task="none", **SCHEDULE)
+    with pytest.raises(merlin.MerlinError, match="run: is in memory alone; train with out"):
+        run.export(tmp_path / "policy.onnx")
+    with pytest.raises(merlin.MerlinError, match="task: the run has none; name one"):
+        run.evaluate()
+    assert len(run.evaluate("PointReach", episodes=2).returns) == 2
+    assert run.trust(data=data, tolerance=1.0) is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda data: merlin.train(data, "merlin"), "method: is a Dataset, not a learner"),
+        (lambda data: merlin.train("wgcls", data), "method: no method is called 'wgcls'; did you"),
+        (lambda data: merlin.evaluate(3, "PointReach"), "policy: a int does not act"),
+        (lambda data: merlin.evaluate(print, "PointReech"), "task: none is called 'PointReech'"),
+    ],
+)
+def test_errors_speak_of_arguments(call, message, point_data):
+    with pytest.raises(merlin.MerlinError, match=message):
+        call(point_data)
