@@ -223,10 +223,7 @@ _ALL = (
         goal_dim=2,
         goal_slice=(8, 10),
         tolerance=0.05,
-        tuned={
-            "expert": Tuned(0.2, 5, own=(1.0, 3)),
-            "random": Tuned(1.0, 5, own=(1.0, 3)),
-        },
+        tuned={"expert": Tuned(0.2, 5, own=(1.0, 3)), "random": Tuned(1.0, 5, own=(1.0, 3))},
         entry_point="merlin.envs.robotics:GoalReacher",
         extra="robotics",
     ),

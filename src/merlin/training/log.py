@@ -12,16 +12,18 @@ from merlin.io.schema import read_as
 
 MOST_LOG_BYTES = 1 << 30
 EVALUATED = {"eval/return", "held_out/action_error"}
-"""A row of a log that has one of these is of an evaluation, the others are of updates."""
+"""Rows of a log with one of these keys are evaluations; all others are updates."""
 EVENT_SECONDS = 60.0
-"""Events are synced to the disk so often, which may take a tenth of a second."""
+"""Interval at which events are synced to disk, which may take a tenth of a second."""
 
 
 class SeedLog:
-    """metrics.jsonl and TensorBoard events of one seed, without rows that a resumed run repeats.
+    """Writes metrics.jsonl and TensorBoard events of one seed.
 
-    `logged` and `evaluated` are the steps of the last row of metrics and of the last evaluation
-    that are part of the checkpoint.
+    Rows that a resumed run writes again are dropped first.
+
+    `logged` and `evaluated` are the steps of the last row of metrics and the last evaluation
+    contained in the checkpoint.
     """
 
     def __init__(self, folder: Path, logged: int, evaluated: int):
@@ -56,7 +58,7 @@ class SeedLog:
 
 
 class Events:
-    """A file of events for TensorBoard that drops what older files say from step `after` on."""
+    """A TensorBoard event file that replaces older events from step `after` on."""
 
     def __init__(self, folder: Path, after: int):
         from tensorboardX.event_file_writer import EventsWriter
@@ -64,7 +66,7 @@ class Events:
         from tensorboardX.summary import scalar
 
         self._event, self._scalar = Event, scalar
-        # Not SummaryWriter, whose thread would meet a full disk where nobody can handle it.
+        # Not SummaryWriter: its thread would hit a full disk where the error cannot be handled.
         self._writer, self._flushed = EventsWriter(str(folder / "events")), time.monotonic()
         self._add(after, session_log=SessionLog(status=SessionLog.START))
 
@@ -83,7 +85,7 @@ class Events:
 
 
 def read_metrics(path: Path) -> list[tuple[dict[str, Any], bytes]]:
-    """The rows of a log and their lines; a kill may have cut the last one short."""
+    """The rows of a log with their raw lines; a kill may have truncated the last one."""
     if not path.exists():
         return []
     found = []
@@ -92,7 +94,7 @@ def read_metrics(path: Path) -> list[tuple[dict[str, Any], bytes]]:
         try:
             row = read_as(dict[str, Any], parse_json(line), where)
         except ValueError:
-            raise MerlinError(f"{where}: is no JSON; delete the line.") from None
+            raise MerlinError(f"{where}: is not JSON; delete the line.") from None
         read_as(int, row.get("step"), where)
         found.append((row, line))
     return found
