@@ -275,6 +275,16 @@ def test_returns_are_those_of_an_evaluation(rng):
     assert about["length_histogram"] == {"edges": [3, 4, 5], "counts": [1, 1]}
 
 
+def test_a_column_that_hardly_varies_is_described(point_data):
+    states = point_data.observations.copy()
+    states[:, 0] = np.float32(1.5)
+    states[3, 0] = np.nextafter(np.float32(1.5), np.float32(2))
+    about = describe.describe(replace(point_data, observations=states))
+    column = about["ranges"]["observations"][0]
+    assert column["max"] > column["min"]
+    assert sum(column["histogram"]) > 0
+
+
 @pytest.mark.parametrize("values", [np.zeros(5), np.arange(100.0), np.array([3, 3, 60, 51])])
 def test_a_histogram_counts_everything_once(values):
     found = describe.histogram(values)

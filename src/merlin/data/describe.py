@@ -185,7 +185,8 @@ def _ranges(array: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
         "max": array.max(0),
         "std": array.std(0, dtype=np.float64),
     }
-    some = array[:: max(1, len(array) // ROWS)]
+    # In double precision: columns that hardly vary have no room for the edges of bins in single.
+    some = array[:: max(1, len(array) // ROWS)].astype(np.float64)
     return [
         {
             "name": names[dim] if names else "",
