@@ -312,7 +312,7 @@ def test_too_few_full_walks_are_said_so():
     # Every last state is as good as the second state of the other episode.
     embeddings = unit([0.0, 5.001, 1.0, 2.0, 3.0, 2.5, 2.999, 4.0, 4.5, 5.0])
     data = episodes_of(np.zeros((5, 2)), np.zeros((5, 2)))
-    message = r"of 100 walks 100 met .* 0 never switched; set threshold=auto"
+    message = "of 100 walks 100 reached .* too early and 0 never switched; set threshold=auto"
     with pytest.raises(MerlinError, match=message):
         Stitch(threshold=0.9999).stitch(data, embeddings, seed=0)
 

@@ -189,7 +189,7 @@ def test_columns_are_for_logs_alone(point_folder, capsys):
         ["info", str(point_folder), "--state", "x"], capsys
     )
     refused = refuse(["train", "PointReach", "--action", "x", "--out", "nowhere"], capsys)
-    assert "--action: PointReach records" in refused
+    assert "--action: PointReach is a task, whose data has its own columns" in refused
 
 
 @pytest.mark.parametrize("form", ["lerobot-v3", "parquet", "zarr"])

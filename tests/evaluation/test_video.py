@@ -103,7 +103,7 @@ def test_a_number_of_episodes_that_no_film_shows_is_refused(episodes, tmp_path):
 
 def test_without_ffmpeg_the_way_out_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with pytest.raises(MerlinError, match=r"merlin\[video\].*or write a \.gif"):
+    with pytest.raises(MerlinError, match=r"merlin-rl\[video\].*or write a \.gif"):
         check_video(tmp_path / "film.mp4", 1)
     check_video(tmp_path / "film.gif", 1)
 

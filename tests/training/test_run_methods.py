@@ -44,7 +44,7 @@ def test_without_a_folder_or_a_task_it_is_said(point_data, tmp_path):
         (lambda data: merlin.train(data, "merlin"), "method: is a Dataset, not a learner"),
         (lambda data: merlin.train("wgcls", data), "method: no method is called 'wgcls'; did you"),
         (lambda data: merlin.evaluate(3, "PointReach"), "policy: a int does not act"),
-        (lambda data: merlin.evaluate(print, "PointReech"), "task: none is called 'PointReech'"),
+        (lambda data: merlin.evaluate(print, "PointReech"), "task: 'PointReech' is unknown"),
     ],
 )
 def test_errors_speak_of_arguments(call, message, point_data):
