@@ -1,6 +1,7 @@
 """Options that say what the columns of a robot log are."""
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import tyro
 
@@ -19,8 +20,11 @@ class ColumnOptions:
     """Columns of a robot log that are the action, likewise."""
     episode: str | None = None
     """Column that tells the episode, of a log that is one table."""
+    image_size: int | None = None
+    """Height and width in pixels that a LeRobot video is scaled to, if --state names one; 64 unless
+    given."""
 
-    def given(self) -> dict[str, str]:
+    def given(self) -> dict[str, Any]:
         """What is said, as `merlin.load` takes it."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 

@@ -38,6 +38,7 @@ class Fields(NamedTuple):
     action: str | None = None
     phi: Phi | None = None
     episode: str | None = None
+    image_size: int | None = None  # height and width that videos are scaled to
 
 
 class Column(NamedTuple):

@@ -23,6 +23,7 @@ from merlin.envs.registry import Task, find
 from merlin.envs.rollout import Rollout
 from merlin.errors import MerlinError
 from merlin.evaluation.evaluate import FINAL_SEED, play
+from merlin.io.ffmpeg import ffmpeg
 from merlin.io.files import new_file, write_bytes
 from merlin.io.progress import Progress
 from merlin.policies.base import Policy
@@ -232,15 +233,7 @@ def _write_mp4(path: Path, frames: Iterator[Frame]) -> None:
 
 def _ffmpeg(path: Path) -> str:
     """The program that encodes MP4."""
-    try:
-        import imageio_ffmpeg
-
-        return imageio_ffmpeg.get_ffmpeg_exe()
-    except (ImportError, RuntimeError):
-        raise MerlinError(
-            f"video: {path.name} needs ffmpeg; install it with `pip install 'merlin[video]'`, "
-            "or write a .gif."
-        ) from None
+    return ffmpeg(f"video: {path.name}", "write a .gif")
 
 
 _WRITERS: dict[str, Callable[[Path, Iterator[Frame]], None]] = {
