@@ -144,7 +144,8 @@ def _read(known: str, name: str, fields: Fields) -> Dataset:
     for flag in ("state", "action", "episode", "image_size"):
         if fields._asdict()[flag] is not None:
             raise MerlinError(
-                f"--{flag.replace('_', '-')}: is for robot logs; {name} says itself what it holds, leave it out."
+                f"--{flag.replace('_', '-')}: is for robot logs; {name} says itself what it holds, "
+                "leave it out."
             )
     indices = None if fields.phi is None else phi_indices(fields.phi)
     data = FORMATS[known].read(name, indices)
