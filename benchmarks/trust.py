@@ -1,9 +1,11 @@
 """Is what `merlin trust` says true? Its words and its confidence beside success in an environment.
 
-    python benchmarks/trust.py runs/rooms runs/reach --episodes 20
+    python benchmarks/trust.py runs/rooms runs/reach --out trust-rows
 
 For every run, whose task must be known and which must have held episodes out: goals spread over the
-data and goals outside its range, the word for each, and how many seeded episodes reach it.
+data and goals outside its range, the word for each, and how many seeded episodes reach it. Goals
+outside the range are easy to tell, so every figure is also given without them. The rows of a run
+are kept in --out and not measured again.
 """
 
 import argparse
@@ -20,6 +22,7 @@ from merlin.data.splits import hold_out
 from merlin.envs.registry import find
 from merlin.evaluation.evaluate import play
 from merlin.evaluation.support import spread
+from merlin.evaluation.trust import CARE, NOT, READY
 from merlin.policies.base import Policy
 
 
@@ -64,45 +67,55 @@ def measure(folder, episodes, inside_goals, outside_goals):
     found = run.trust(goals)
     tolerance = task.success_tolerance or task.tolerance
     rows = []
-    for judged in found.goals:
+    for index, judged in enumerate(found.goals):
         ever, last = success(run.policy, task, judged.goal, episodes, tolerance)
         kept_fields = ("goal", "word", "confidence", "support", "steps")
-        rows.append(
-            {name: vars(judged)[name] for name in kept_fields} | {"ever": ever, "end": last}
-        )
-    return {"run": Path(folder).name, "useful": found.useful, "rows": rows}
+        row = {name: vars(judged)[name] for name in kept_fields}
+        rows.append({**row, "inside": index < len(inside), "ever": ever, "end": last})
+    return {"run": Path(folder).name, "useful": found.useful, "episodes": episodes, "rows": rows}
 
 
 def summary(rows):
     """Success by word, with counts, and the rank correlation of confidence and success."""
     words = {}
-    for word in ("ready", "try with care", "not supported"):
+    for word in (READY, CARE, NOT):
         some = [row for row in rows if row["word"] == word]
-        shares = {k: round(float(np.mean([r[k] for r in some] or [0])), 3) for k in ("ever", "end")}
-        words[word] = {"goals": len(some), **(shares if some else {})}
+        shares = {
+            k: round(float(np.mean([r[k] for r in some])), 3) for k in ("ever", "end") if some
+        }
+        words[word] = {"goals": len(some), **shares}
+    return {**words, "rank_correlation": correlation(rows)}
+
+
+def correlation(rows):
+    """Spearman's, of confidence and of the share of episodes that come near; None of constants."""
     columns = [[row[k] for row in rows] for k in ("confidence", "ever")]
     varies = all(len(set(column)) > 1 for column in columns)
-    ranks = round(float(spearmanr(*columns).statistic), 3) if varies else None
-    words["rank_correlation"] = ranks
-    return words
+    return round(float(spearmanr(*columns).statistic), 3) if varies else None
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+")
-    parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--episodes", type=int, default=40)
     parser.add_argument("--inside", type=int, default=24)
-    parser.add_argument("--outside", type=int, default=12)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--outside", type=int, default=6)
+    parser.add_argument("--out", type=Path, default=Path("trust-rows"))
     given = parser.parse_args()
-    found = [measure(run, given.episodes, given.inside, given.outside) for run in given.runs]
-    for one in found:
-        print(one["run"], json.dumps(summary(one["rows"])))
-        within = one["rows"][: given.inside]
-        print("  goals within the data alone", json.dumps(summary(within)))
-    print("all", json.dumps(summary([row for one in found for row in one["rows"]])))
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1))
+    given.out.mkdir(parents=True, exist_ok=True)
+    found = []
+    for run in given.runs:
+        file = given.out / f"{Path(run).name}.json"
+        if not file.exists():
+            measured = measure(run, given.episodes, given.inside, given.outside)
+            file.write_text(json.dumps(measured, indent=1))
+        found.append(json.loads(file.read_text()))
+        rows = found[-1]["rows"]
+        print(Path(run).name, json.dumps(summary(rows)))
+        print("  goals within the data", json.dumps(summary([r for r in rows if r["inside"]])))
+    rows = [row for one in found for row in one["rows"]]
+    print("all", json.dumps(summary(rows)))
+    print("  goals within the data", json.dumps(summary([r for r in rows if r["inside"]])))
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def test_images_are_a_state_of_their_own(rng, tmp_path):
     for said in ({}, {"phi": "0:2"}):
         with pytest.raises(MerlinError, match="name the column"):
             load(path, state="img", **said)
-    with pytest.raises(MerlinError, match="an image stands alone"):
+    with pytest.raises(MerlinError, match="an image cannot be joined"):
         load(path, state="img,state", phi="state")
 
 
@@ -167,7 +167,7 @@ def test_a_list_of_files_in_an_order_of_its_own(rng, tmp_path):
         ("zarr", "--phi nothing", "--phi nothing: {path} has no such column"),
         ("zarr", "--state state[2:9]", "has no such column"),
         ("zarr", "--episode state", "--episode: "),
-        ("npy", "", "say which to take with --state; it has data"),
+        ("npy", "", "choose another with --state; it has data"),
         ("npz", "--state note", "has no such column"),
         ("lerobot-v3", "--state x,y", "has no such column"),
         ("lerobot-v3", "--episode nope", "has no column nope"),
@@ -207,7 +207,7 @@ def test_a_table_whose_episodes_are_mixed_up_is_refused(rng, tmp_path):
     content = columns(rng)
     content["episode_index"] = np.arange(len(content["state"])) % 3
     write_csv(tmp_path / "log.csv", flat(content))
-    with pytest.raises(MerlinError, match="episode 0 begins twice; sort the rows"):
+    with pytest.raises(MerlinError, match="the rows of episode 0 are not together; sort"):
         load(tmp_path / "log.csv")
 
 

@@ -146,7 +146,7 @@ def test_near_is_a_step_and_never_from_one_episode_to_the_next():
 def test_what_the_data_lacks():
     data = episodes([LINE, LINE, [[0, 5], [1, 5], [2, 5], [3, 5]]], goal=np.array([2, 0]))
     said = " / ".join(lacks(data, Nearness(np.ones(2), 0.5, "")))
-    assert "33% of achieved goals are visited by one episode only" in said
+    assert "33% of achieved goals are visited by only one episode" in said
     assert "1 of 3 episodes (33%) never come near their desired goal" in said
     assert "action 1 never changes" in said
 

@@ -1,6 +1,7 @@
 """Options that map the columns of a robot log to states, actions and goals."""
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import tyro
 
@@ -19,8 +20,11 @@ class ColumnOptions:
     """Columns of a robot log that form the action, in the same notation."""
     episode: str | None = None
     """Column with the episode number, for a log that is a single table."""
+    image_size: int | None = None
+    """Height and width in pixels to scale a LeRobot video to, if --state names one; by default
+    64."""
 
-    def given(self) -> dict[str, str]:
+    def given(self) -> dict[str, Any]:
         """The options that were given, as keyword arguments of `merlin.load`."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""What a dataset holds, in numbers and in words."""
+"""A summary of a dataset, as numbers and as text."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,15 @@ from merlin.data.findings import ROWS, action_kind, dimension_names, findings
 from merlin.envs.registry import own
 
 DISCOUNT = 0.98
-"""That of evaluations, so that the returns of data and of policies can be compared."""
+"""The same as in evaluations, so that returns of data and policies are comparable."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BINS = 8
 
 
 def describe(data: Dataset, tolerance: float | None = None) -> dict[str, Any]:
-    """Sizes, ranges and, where it can be told, how well the episodes reach their goal.
+    """Sizes, ranges and, if it is known when a goal is reached, how often episodes reach theirs.
 
-    `tolerance` is how near to a goal is reached; that of the data's task unless given.
+    `tolerance` is the distance at which a goal counts as reached; by default that of the task.
     """
     about: dict[str, Any] = {
         "task": data.task,
@@ -52,7 +52,7 @@ def describe(data: Dataset, tolerance: float | None = None) -> dict[str, Any]:
 
 
 def tolerances(data: Dataset, tolerance: float | None = None) -> tuple[float, float] | None:
-    """How near to its goal an episode must come, at any step and at its end, if that is known."""
+    """The distances at which a goal counts as reached at any step and at the end, if known."""
     if tolerance is not None:
         return tolerance, tolerance
     task = own(data.task)
@@ -62,9 +62,9 @@ def tolerances(data: Dataset, tolerance: float | None = None) -> tuple[float, fl
 
 
 def successes(data: Dataset, tolerance: float | None = None) -> dict[str, Any] | None:
-    """Shares of the episodes that reach their goal ever and at their end.
+    """The shares of episodes that reach their goal at any step and at their end.
 
-    They are measured where the tolerance is known, and else what was recorded, if anything was.
+    They are measured if the tolerance is known; otherwise they are the recorded ones, if any.
     """
     near = tolerances(data, tolerance)
     if near is None:
@@ -79,7 +79,7 @@ def successes(data: Dataset, tolerance: float | None = None) -> dict[str, Any] |
 
 
 def recorded_successes(data: Dataset) -> dict[str, Any] | None:
-    """What the data itself says of its successes: shares, and what they were read from."""
+    """The shares of successful episodes that the data records, and where they were read from."""
     found = data.provenance.get(SUCCESS)
     if not isinstance(found, Mapping):
         return None
@@ -90,21 +90,21 @@ def recorded_successes(data: Dataset) -> dict[str, Any] | None:
 
 
 def reached(data: Dataset, tolerance: float) -> np.ndarray:
-    """For every state, whether its episode's desired goal is achieved there."""
+    """For every state, whether it achieves the desired goal of its episode."""
     assert data.desired_goals is not None
     wanted = np.repeat(data.desired_goals, data.lengths, axis=0)
     return np.linalg.norm(data.achieved_goals - wanted, axis=1) <= tolerance
 
 
 def returns(data: Dataset, at_goal: np.ndarray) -> np.ndarray:
-    """The discounted number of recorded steps of each episode that end at its desired goal."""
+    """The discounted number of steps that end at the desired goal, for each episode."""
     step = np.arange(len(at_goal)) - np.repeat(data.starts[:-1], data.lengths)
-    worth = np.where(step > 0, DISCOUNT ** (step - 1.0), 0.0)  # no step ends in the first state
+    worth = np.where(step > 0, DISCOUNT ** (step - 1.0), 0.0)  # no step leads to the first state
     return np.add.reduceat(at_goal * worth, data.starts[:-1])
 
 
 def summary(values: np.ndarray) -> dict[str, Any]:
-    """Mean, deviation, quantiles and histogram of one number per episode."""
+    """Mean, standard deviation, quantiles and histogram of one number per episode."""
     return {
         "discount": DISCOUNT,
         "mean": float(values.mean()),
@@ -115,7 +115,7 @@ def summary(values: np.ndarray) -> dict[str, Any]:
 
 
 def histogram(values: np.ndarray) -> dict[str, list[float]]:
-    """Counts between edges; whole numbers get edges that are whole."""
+    """Counts and bin edges; integers get integer edges."""
     low, high = values.min(), values.max()
     edges = np.linspace(low, high, BINS + 1)
     if np.issubdtype(values.dtype, np.integer):
@@ -127,7 +127,7 @@ def histogram(values: np.ndarray) -> dict[str, list[float]]:
 
 
 def in_words(data: Dataset, tolerance: float | None = None) -> str:
-    """One line: what it is and how large."""
+    """Kind and sizes, in one line."""
     low, high = data.lengths.min(), data.lengths.max()
     lengths = f"{low}" if low == high else f"{low} to {high}"
     kind = " ".join(part for part in (data.task, data.variant) if part)
@@ -147,16 +147,16 @@ def in_words(data: Dataset, tolerance: float | None = None) -> str:
 
 
 def environment_of(data: Dataset) -> str | None:
-    """The name of the environment that data was recorded in, as far as the data tells it.
+    """The name of the environment that the data was recorded in, if the data has it.
 
-    It may come from a stranger's file: print it, but do not import it.
+    The file may be untrusted: the name is printed, never imported.
     """
     name = data.provenance.get(ENVIRONMENT)
     return name if isinstance(name, str) and name.isprintable() else None
 
 
 def how_to_evaluate(data: Dataset) -> str | None:
-    """One sentence for data that names no task but an environment, else None."""
+    """A hint for data that names an environment but no task, else None."""
     environment = environment_of(data)
     if data.task is not None or environment is None:
         return None
@@ -169,12 +169,12 @@ def how_to_evaluate(data: Dataset) -> str | None:
 
 
 def why_not_counted(data: Dataset, tolerance: float | None = None) -> str | None:
-    """One sentence for data whose successes cannot be counted, although it has goals."""
+    """The reason why successes cannot be counted, for data with goals, else None."""
     if data.desired_goals is None or successes(data, tolerance) is not None:
         return None
     return (
-        "successes are not counted, since it is not known how near to a goal counts as reached; "
-        "pass --tolerance."
+        "successes are not counted, since the distance at which a goal counts as reached is "
+        "unknown; pass --tolerance."
     )
 
 

@@ -1,4 +1,4 @@
-"""What looks wrong with a dataset, or is good to know before training on it: one sentence each."""
+"""What looks wrong with a dataset, or matters before training on it: one sentence each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -8,18 +8,18 @@ import numpy as np
 from merlin.data.dataset import LOG, Dataset
 
 JUMP, SMOOTH = 0.5, 0.05
-"""A jump spans this share of a dimension's range, while 99 % of its steps span less than that."""
+"""A jump is longer than JUMP of a dimension's range, while 99 % of its steps are below SMOOTH."""
 CLIPPED = 0.02
-"""Share of actions at an end of their range from which on it is worth a word."""
+"""Actions are reported as clipped if more than this share is at an end of their range."""
 FEW_VALUES = 8
-"""An action with no more values than this is a switch, and may well sit at its ends."""
+"""An action with at most this many values is a switch, which is not reported as clipped."""
 ROWS = 100_000
-"""So many rows are looked at where all would take long."""
+"""Rows to look at, where looking at all would take long."""
 SHOWN = 4
 
 
 def findings(data: Dataset) -> list[str]:
-    """Constant dimensions, jumps, clipped actions, odd clocks, cameras that are not read."""
+    """Constant dimensions, jumps, clipped actions, odd timestamps, cameras that are not read."""
     found: list[str] = []
     for field in ("observations", "actions"):
         if (array := data.arrays()[field]).ndim == 2:
@@ -30,12 +30,14 @@ def findings(data: Dataset) -> list[str]:
     log = _log(data)
     found += _words(log.get("clocks"))
     if cameras := _words(log.get("cameras_not_read")):
-        found.append(f"videos are not read ({_some(cameras)}); policies are trained from the state")
+        found.append(
+            f"cameras are not read ({_some(cameras)}); name a video with --state to learn from it"
+        )
     return found
 
 
 def dimension_names(data: Dataset, field: str) -> list[str]:
-    """Names of the dimensions of observations, actions or achieved goals; empty where unknown."""
+    """Names of the dimensions of observations, actions or achieved goals; empty if unknown."""
     names = {
         "observations": _words(_log(data).get("state_names")),
         "actions": _words(_log(data).get("action_names")),
@@ -50,9 +52,9 @@ def dimension_names(data: Dataset, field: str) -> list[str]:
 
 
 def action_kind(data: Dataset) -> str | None:
-    """Whether actions look like target states or like changes of the state.
+    """Whether actions look like target states ("absolute") or changes of the state ("delta").
 
-    Told by which of the two they correlate with more, where that is plain.
+    The answer is the one that actions correlate with more, or None if the difference is small.
     """
     if data.has_images:
         return None
@@ -68,7 +70,7 @@ def action_kind(data: Dataset) -> str | None:
 
 
 def _correlation(actions: np.ndarray, with_: np.ndarray) -> float:
-    """Of each action with what it goes with best; the median over actions."""
+    """The median over actions of each one's largest absolute correlation with a column."""
 
     def standard(x: np.ndarray) -> np.ndarray:
         std = x.std(0)
@@ -90,16 +92,16 @@ def _jumps(data: Dataset) -> Iterator[str]:
     for dim in range(data.observation_shape[0]):
         column = np.asarray(data.observations[:, dim])
         step = np.abs(np.diff(column))
-        step[data.starts[1:-1] - 1] = 0.0  # from one episode to the next
+        step[data.starts[1:-1] - 1] = 0.0  # leads to the next episode
         span = float(column.max() - column.min())
         if not step.max() > JUMP * span or np.quantile(step, 0.99) > SMOOTH * span:
             continue
         rows = np.flatnonzero(step > JUMP * span)
         episode = int(np.searchsorted(data.starts, rows[0], side="right")) - 1
         yield (
-            f"observations: {_label(dim, names)} jumps by more than half of its range in "
+            f"observations: {_label(dim, names)} jumps by more than half its range in "
             f"{len(rows)} steps, first at step {rows[0] - data.starts[episode]} of episode "
-            f"{episode}: an angle that wraps around, or a glitch"
+            f"{episode}: it may be an angle that wraps around, or a glitch"
         )
 
 
@@ -113,8 +115,8 @@ def _clipped(data: Dataset) -> Iterator[str]:
         if full and len(values) > FEW_VALUES:
             where = " and ".join(f"at {end:.4g} in {share:.1%}" for end, share in full.items())
             yield (
-                f"actions: {_label(dim, names)} is {where} of the steps, an end of its range; it "
-                "may have been clipped"
+                f"actions: {_label(dim, names)} is {where} of the steps, which is an end of its "
+                "range; it may have been clipped"
             )
 
 
@@ -133,6 +135,6 @@ def _log(data: Dataset) -> Mapping[str, Any]:
 
 
 def _words(value: Any) -> list[str]:
-    """A list of printable words; empty for whatever else a stranger's file may hold."""
+    """A list of printable strings; empty for anything else that an untrusted file may hold."""
     good = isinstance(value, list) and all(isinstance(v, str) and v.isprintable() for v in value)
     return value if good else []

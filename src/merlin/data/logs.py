@@ -1,7 +1,7 @@
-"""Robot logs: named columns over all rows of all episodes, and how they become a dataset.
+"""Robot logs: named columns over the rows of all episodes, and their conversion to a dataset.
 
-A reader of a log format makes a `Log`; which columns are state, action and goal is said by name or
-index and resolved here, so every format understands the same words.
+The reader of a format returns a `Log`. The columns for state, action and goal are given by name or
+index and resolved here, so all formats share one syntax.
 """
 
 import math
@@ -23,27 +23,28 @@ from merlin.io.settings import instead
 STATE = ("observation.state", "state", "observations", "observation", "obs")
 ACTION = ("action", "actions")
 EPISODE = ("episode_index", "episode", "episode_id", "demo", "trajectory")
-"""Names that are looked for, in this order, where nobody says which columns to take."""
+"""Column names that are tried, in this order, if none is given."""
 MOST_EXPANSION, FREE_BYTES = 200, 1 << 26
-"""So many times its bytes a file may unpack to, beyond what is little anyway."""
+"""A file may unpack to this multiple of its size, plus a fixed number of bytes."""
 _RANGE = re.compile(r"(\d{1,6})(?::(\d{1,6}))?")
 _PART = re.compile(r"(.+)\[(\d{1,6})(?::(\d{1,6}))?\]")
 
 
 class Fields(NamedTuple):
-    """What the user says of a log's columns; None where the usual names are to be looked for."""
+    """The columns that the user chose; None means that the usual names are tried."""
 
     state: str | None = None
     action: str | None = None
     phi: Phi | None = None
     episode: str | None = None
+    image_size: int | None = None  # height and width that videos are scaled to
 
 
 class Column(NamedTuple):
-    """What a log has under a name, in every row: a number, a vector, or an image."""
+    """A column of a log: one number, vector or image per row."""
 
     shape: tuple[int, ...] = ()
-    names: tuple[str, ...] = ()  # of its dimensions, where the log tells them
+    names: tuple[str, ...] = ()  # of its dimensions, if the log has them
 
     @property
     def width(self) -> int:
@@ -64,19 +65,21 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Log:
-    """Recorded episodes back to back; `read` gives one array of all rows for each column."""
+    """Recorded episodes back to back; `read` returns one array per column, with all rows."""
 
     where: str
     format: str
     columns: Mapping[str, Column]
-    ends: Int[np.ndarray, " episodes"]  # the row after the last one of each episode
+    ends: Int[np.ndarray, " episodes"]  # one past the last row of each episode
     read: Callable[[Sequence[str]], dict[str, np.ndarray]]
-    about: Mapping[str, Any] = field(default_factory=dict)  # rate, robot, ... where it is known
+    about: Mapping[str, Any] = field(default_factory=dict)  # rate, robot, ... if known
 
 
 def to_dataset(log: Log, fields: Fields) -> Dataset:
-    """The chosen columns as a dataset. The action in the last row of an episode is dropped, since
-    the state that it leads to is not recorded."""
+    """Make a dataset of the chosen columns.
+
+    The action in the last row of an episode is dropped: the state it leads to is not recorded.
+    """
     state = select(log, fields.state, STATE, "state")
     action = select(log, fields.action, ACTION, "action")
     phi, goal = _goals(log, state, fields.phi)
@@ -116,22 +119,26 @@ def to_dataset(log: Log, fields: Fields) -> Dataset:
 
 
 def select(log: Log, text: str | None, usual: Sequence[str], what: str) -> list[Part]:
-    """The columns that `text` names: names, `name[0:3]`, or indices counted over all columns,
-    separated by commas. A name also stands for all columns that begin with it (`obs` for
-    `obs/pose`) and for one that ends with it behind a slash."""
+    """Resolve a choice of columns: names, `name[0:3]` or indices over all columns, with commas.
+
+    A name also matches all columns that start with it (`obs` matches `obs/pose`), or one that ends
+    with it after a slash.
+    """
     if text is None:
         for name in usual:
             if found := _named(log, name):
                 return found
         raise MerlinError(
-            f"{log.where}: no column is called {' or '.join(usual)}; say which to take with "
+            f"{log.where}: has no column called {' or '.join(usual)}; choose another with "
             f"--{what}; it has {_listed(log)}."
         )
     found = []
     for part in [text] if text in log.columns else text.split(","):
         found += _resolve(log, part.strip(), what)
     if len(found) > 1 and any(log.columns[part.column].is_image for part in found):
-        raise MerlinError(f"--{what} {text}: an image stands alone; name nothing beside it.")
+        raise MerlinError(
+            f"--{what} {text}: an image cannot be joined with other columns; name it alone."
+        )
     return found
 
 
@@ -156,7 +163,7 @@ def _resolve(log: Log, text: str, what: str) -> list[Part]:
 
 
 def _named(log: Log, name: str) -> list[Part]:
-    """Whole columns by their name, by how their names begin, or by what stands behind a slash."""
+    """Whole columns with this name, with this prefix, or with this name after a slash."""
     if name in log.columns:
         return [Part(name, 0, _width(log, name))]
     begin = tuple(name + sign for sign in "/._[")
@@ -166,11 +173,11 @@ def _named(log: Log, name: str) -> list[Part]:
 
 
 def _goals(log: Log, state: list[Part], phi: Phi | None) -> tuple[tuple[int, ...] | None, list]:
-    """Which numbers of the state are the goal, or else the columns that hold it."""
+    """The indices of the state that are the goal, or else the columns that hold the goal."""
     if log.columns[state[0].column].is_image and not (isinstance(phi, str) and _named(log, phi)):
         raise MerlinError(
-            f"{log.where}: the state is an image, so goals cannot be taken from it; name the "
-            f"column that holds them with --phi; it has {_listed(log)}."
+            f"{log.where}: the state is an image, and no part of it can be the goal; name the "
+            f"column that holds goals with --phi; it has {_listed(log)}."
         )
     if phi is None:
         return None, []
@@ -189,7 +196,7 @@ def _goals(log: Log, state: list[Part], phi: Phi | None) -> tuple[tuple[int, ...
 
 
 def _take(log: Log, arrays: Mapping[str, np.ndarray], parts: Sequence[Part]) -> np.ndarray:
-    """The chosen dimensions of all rows as one float32 array; a lone uint8 image as it is."""
+    """The chosen dimensions of all rows as one float32 array; uint8 images are kept."""
     rows = int(log.ends[-1])
     for part in parts:
         array = arrays[part.column]
@@ -206,32 +213,34 @@ def _take(log: Log, arrays: Mapping[str, np.ndarray], parts: Sequence[Part]) -> 
 
 
 def episode_ends(episodes: np.ndarray, where: str) -> Int[np.ndarray, " episodes"]:
-    """Where each episode ends, from the column that says which one each row belongs to."""
+    """The end of each episode, from the column with the episode of each row."""
     if episodes.ndim != 1 or not len(episodes):
-        raise MerlinError(f"{where}: its column of episodes is empty; record at least one.")
+        raise MerlinError(f"{where}: the column of episodes is empty; record at least one episode.")
     changed = np.flatnonzero(episodes[1:] != episodes[:-1]) + 1
     firsts = episodes[np.concatenate([[0], changed])]
     numbers, times = np.unique(firsts, return_counts=True)
     if (times > 1).any():
         again = numbers[times > 1][0]
-        raise MerlinError(f"{where}: episode {again:g} begins twice; sort the rows by episode.")
+        raise MerlinError(
+            f"{where}: the rows of episode {again:g} are not together; sort the rows by episode."
+        )
     return np.append(changed, len(episodes)).astype(np.int64)
 
 
 def check_declared(declared: int, present: int, where: str | Path) -> None:
-    """Refuse, before memory is set aside, what claims to unpack to far more than its bytes."""
+    """Refuse a file that claims to unpack to far more than its size, before allocating."""
     if declared > MOST_EXPANSION * present + FREE_BYTES:
         raise MerlinError(
-            f"{where}: claims {declared} bytes of numbers in a file of {present}; get it again."
+            f"{where}: claims {declared} bytes of numbers in a file of {present}; copy it again."
         )
 
 
 def regular_file(path: Path) -> Path:
-    """The path of a file that is there and is neither a pipe nor a device."""
+    """The path, if it is a file and neither a pipe nor a device."""
     if not path.exists():
         raise MerlinError(f"{path}: is missing; copy the log again.")
     if not path.is_file():
-        raise MerlinError(f"{path}: is not a regular file; give one.")
+        raise MerlinError(f"{path}: is not a regular file; name one.")
     return path
 
 
@@ -249,7 +258,7 @@ def _width(log: Log, name: str) -> int:
 
 
 def _each(log: Log, part: Part) -> list[Part]:
-    """A part, dimension by dimension; an image is one."""
+    """The dimensions of a part; an image counts as one."""
     if log.columns[part.column].is_image:
         return [part]
     return [Part(part.column, k, k + 1) for k in range(part.start, part.stop)]
@@ -267,7 +276,7 @@ def _joined(parts: Sequence[Part]) -> list[Part]:
 
 
 def _text(log: Log, parts: Sequence[Part]) -> str:
-    """How `select` is told the same parts."""
+    """The text that `select` resolves to these parts."""
     whole = {part: part.stop - part.start == _width(log, part.column) for part in parts}
     return ",".join(
         part.column if whole[part] else f"{part.column}[{part.start}:{part.stop}]" for part in parts
@@ -275,7 +284,7 @@ def _text(log: Log, parts: Sequence[Part]) -> str:
 
 
 def _labels(log: Log, parts: Sequence[Part]) -> list[str]:
-    """A name for each dimension: the log's own, or column and index."""
+    """A name for each dimension: from the log, or column and index."""
     found = []
     for column, start, _ in (p for part in parts for p in _each(log, part)):
         known = log.columns[column]

@@ -1,8 +1,8 @@
-"""Rehearse a policy in recorded transitions: what it would do, without a simulator.
+"""Roll out a policy in recorded transitions instead of a simulator.
 
-The next state is a linear model of state and action, plus what that model missed in the nearest
-recorded transition. A rehearsal that comes to states far from all recorded ones has failed: nothing
-is known there.
+The next state is predicted by a linear model of state and action, plus the residual of that model
+at the nearest recorded transition. A rehearsal fails when it gets far from all recorded states,
+since the data does not say what happens there.
 """
 
 from functools import partial
@@ -18,14 +18,15 @@ from merlin.data import Dataset
 from merlin.policies.base import Policy
 
 MOST_TRANSITIONS = 30_000
-"""Transitions that the nearest one is looked for among, at random if there are more."""
+"""Transitions that are searched for the nearest one; a random subset if there are more."""
 FAR = 2.0
-"""A state is far from the data beyond so many times what 99 % of held-out states are apart."""
+"""A state is far from the data if its distance to the nearest recorded state is more than this
+multiple of the 99 % quantile over held-out states."""
 RIDGE = 1e-4
 
 
 class Transitions(eqx.Module):
-    """Recorded steps, standardised, and how states and achieved goals changed in them."""
+    """Recorded transitions, standardised, and the changes of state and achieved goal."""
 
     mean: Float[Array, " state"]
     std: Float[Array, " state"]
@@ -34,16 +35,16 @@ class Transitions(eqx.Module):
     state: Float[Array, "rows state"]
     unit: Float[Array, "rows action"]
     linear: Float[Array, "inputs changes"]
-    missed: Float[Array, "rows changes"]  # what the linear model missed
+    missed: Float[Array, "rows changes"]  # residuals of the linear model
     far: Float[Array, ""]
 
     def change(
         self, observation: Float[Array, "n state"], action: Float[Array, "n action"]
     ) -> tuple[Float[Array, "n changes"], Bool[Array, " n"]]:
-        """How state and achieved goal change, and whether the state is far from the data."""
+        """The change of state and achieved goal, and whether the state is far from the data."""
         state, unit = (observation - self.mean) / self.std, (action - self.centre) / self.half
         apart = _apart(state, self.state)
-        # A mean over the dimensions of each: neither drowns the other.
+        # Means over dimensions, so that neither state nor action dominates.
         both = apart / state.shape[1] + _apart(unit, self.unit) / unit.shape[1]
         nearest = jnp.argmin(both, axis=1)
         change = _inputs(state, unit) @ self.linear + self.missed[nearest]
@@ -61,7 +62,7 @@ def _apart(one: Float[Array, "n d"], other: Float[Array, "m d"]) -> Float[Array,
 
 
 def transitions(data: Dataset, held_out: Dataset, seed: int = 0) -> Transitions:
-    """What rehearsals move by; held-out states tell how far apart states of one origin are."""
+    """The transitions to rehearse in; held-out states set the distance that counts as far."""
     rng = np.random.default_rng(seed)
     action = np.sort(rng.permutation(len(data.actions))[:MOST_TRANSITIONS])
     ends = data.starts[1:] - np.arange(1, len(data) + 1)
@@ -101,9 +102,9 @@ def rehearse(
     radius: ArrayLike,
     steps: int,
 ) -> Int[Array, " rows"]:
-    """The step at which each row comes near its goal; `steps` + 1 if it does not.
+    """The step at which each rehearsal first gets near its goal; `steps` + 1 if it never does.
 
-    Rows begin with a state and its achieved goal.
+    `begin` holds the states and achieved goals that rehearsals start from.
     """
     start, at, wanted = jnp.asarray(begin[0]), jnp.asarray(begin[1]), jnp.asarray(goal)
     near = lambda at: jnp.linalg.norm((at - wanted) / scale, axis=1) <= radius  # noqa: E731

@@ -1,4 +1,4 @@
-"""What a dataset knows of a goal: which episodes pass near it, and after how many steps."""
+"""How well a dataset covers a goal: which episodes pass near it, and after how many steps."""
 
 from dataclasses import dataclass
 
@@ -8,21 +8,21 @@ from jaxtyping import Bool, Float, Int
 from merlin.data import Dataset
 
 NEAR_QUANTILE = 0.95
-"""Without a tolerance, near is within this quantile of the steps between achieved goals."""
+"""Without a tolerance, near means within this quantile of the length of a recorded step."""
 MOST_DISTANCES = 2e8
 REGIONS = 200
-"""Achieved goals, at most, around which it is counted how many episodes come by."""
+"""The number of achieved goals, at most, for which passing episodes are counted."""
 STILL = 1e-3
-"""An action that varies less than this share of half its range is constant."""
+"""An action is constant if its deviation is below this share of half its range."""
 
 
 @dataclass(frozen=True)
 class Nearness:
-    """When a goal counts as near: a distance after dividing by a scale per dimension."""
+    """A goal is near within a radius, after each dimension is divided by its scale."""
 
     scale: Float[np.ndarray, " goal"]
     radius: float
-    why: str
+    why: str  # where the radius comes from
 
     def distances(
         self, goals: Float[np.ndarray, "n goal"], goal: Float[np.ndarray, " goal"]
@@ -36,25 +36,25 @@ class Nearness:
 
 
 def nearness(data: Dataset, tolerance: float | None) -> Nearness:
-    """By the task's tolerance, or by how far achieved goals move within a step."""
+    """Use the tolerance, or the distance that achieved goals move within a step."""
     goals = np.asarray(data.achieved_goals)
     if tolerance is not None:
-        return Nearness(np.ones(data.goal_dim), tolerance, "the tolerance that counts as reached")
+        return Nearness(np.ones(data.goal_dim), tolerance, "the distance that counts as reached")
     std = goals.std(axis=0, dtype=np.float64)
     scale = np.where(std > 1e-6, std, 1.0)
     moved = np.linalg.norm(np.diff(goals, axis=0) / scale, axis=1)
     within = np.ones(len(moved), bool)
-    within[data.starts[1:-1] - 1] = False  # from one episode to the next is no step
+    within[data.starts[1:-1] - 1] = False  # not a step: it leads to the next episode
     steps = moved[within & (moved > 0)]
     radius = float(np.quantile(steps, NEAR_QUANTILE)) if len(steps) else 0.0
-    why = f"{NEAR_QUANTILE:.0%} of recorded steps are shorter, in deviations of achieved goals"
+    why = f"{NEAR_QUANTILE:.0%} of recorded steps are shorter, in standard deviations of goals"
     return Nearness(scale, radius, why)
 
 
 def passing(
     data: Dataset, goal: Float[np.ndarray, " goal"], close: Nearness
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-    """Episodes that come near a goal, and after how many steps each does so first."""
+    """Episodes that pass near a goal, and the step at which each first does."""
     rows = np.flatnonzero(close.near(data.achieved_goals, goal))
     episodes, first = np.unique(
         np.searchsorted(data.starts, rows, side="right") - 1, return_index=True
@@ -65,7 +65,7 @@ def passing(
 def spread(
     goals: Float[np.ndarray, "n goal"], count: int, scale: Float[np.ndarray, " goal"]
 ) -> Float[np.ndarray, "m goal"]:
-    """Farthest points: each is the one farthest from those before, the first the most central."""
+    """Farthest-point sampling, starting from the goal closest to the mean."""
     scaled = goals / scale
     chosen = [int(np.argmin(np.linalg.norm(scaled - scaled.mean(0), axis=1)))]
     apart = np.linalg.norm(scaled - scaled[chosen[0]], axis=1)
@@ -76,7 +76,7 @@ def spread(
 
 
 def lacks(data: Dataset, close: Nearness, seed: int = 0) -> list[str]:
-    """What recordings would have to be added for, in sentences."""
+    """What the data lacks, one sentence each."""
     found = [*_lonely(data, close, seed), *_constant(data)]
     if data.desired_goals is not None:
         missed = sum(
@@ -94,9 +94,9 @@ def lacks(data: Dataset, close: Nearness, seed: int = 0) -> list[str]:
 
 
 def _lonely(data: Dataset, close: Nearness, seed: int) -> list[str]:
-    """Regions that one episode alone visits."""
+    """Regions that only one episode visits."""
     if len(data) == 1:
-        return ["there is one training episode only"]
+        return ["there is only one training episode"]
     size = data.achieved_goals.size
     count = int(min(REGIONS, len(data.achieved_goals), max(10, MOST_DISTANCES / size)))
     rows = np.random.default_rng(seed).permutation(len(data.achieved_goals))[:count]
@@ -105,7 +105,7 @@ def _lonely(data: Dataset, close: Nearness, seed: int) -> list[str]:
     if not alone.any():
         return []
     places = "; ".join(in_words(goal) for goal in spread(some[alone], 3, close.scale))
-    return [f"{alone.mean():.0%} of achieved goals are visited by one episode only, e.g. {places}"]
+    return [f"{alone.mean():.0%} of achieved goals are visited by only one episode, e.g. {places}"]
 
 
 def _constant(data: Dataset) -> list[str]:
@@ -123,6 +123,6 @@ def _constant(data: Dataset) -> list[str]:
 
 
 def in_words(goal: Float[np.ndarray, " goal"]) -> str:
-    """A goal, short enough for a line."""
+    """A goal, shortened to fit on a line."""
     more = ", ..." if len(goal) > 6 else ""
     return f"({', '.join(f'{x:.3g}' for x in goal[:6])}{more})"

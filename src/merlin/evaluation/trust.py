@@ -1,7 +1,8 @@
-"""Is a policy any good, and for which goals? An answer from recorded episodes alone.
+"""Judge which goals a policy can reach, from recorded episodes alone.
 
-Nothing here was trained on: prediction errors are those on held-out episodes, and rehearsals start
-from held-out states. The thresholds were chosen on PointReach and PointRooms, see docs/trust.md.
+The policy was not trained on the episodes that judge it: prediction errors are measured on held-out
+episodes, and rehearsals start from held-out states. The thresholds were chosen on PointReach and
+PointRooms (see docs/trust.md).
 """
 
 from collections.abc import Mapping
@@ -32,51 +33,55 @@ from merlin.policies.base import Policy
 
 READY, CARE, NOT = "ready", "try with care", "not supported"
 READY_EPISODES, READY_CONFIDENCE = 5, 0.85
-"""A goal is ready if so many training episodes pass near it and the confidence is so high."""
+"""A goal is ready if at least this many training episodes pass near it, with this confidence."""
 LEAST_EPISODES, LEAST_CONFIDENCE = 2, 0.2
-"""A goal with fewer episodes, or less confidence, is not supported."""
-GOALS, STARTS, MOST_STEPS = 24, 32, 200
-"""Goals that are looked at unless some are asked for, rehearsals of each, and their length."""
+"""A goal with fewer training episodes or less confidence is not supported."""
+GOALS, STARTS, MOST_STEPS = 24, 128, 200
+"""The number of goals unless some are asked about, of rehearsals per goal, and of their steps."""
+FEW_EPISODES = 10
+"""With fewer held-out episodes, rehearsals start anywhere in them, not only at their start."""
+ROWS = 768
+"""Rehearsals that are run at once: more need more memory."""
 BINS = ((1, 5), (6, 20), (21, 100))
-"""Horizons that errors are told apart by."""
+"""Ranges of steps to the goal for which errors are reported separately."""
 NEIGHBOURS = 5
 HELPFUL = 3
-"""Goals that are named as those which recordings would help most."""
+"""The number of goals listed as those that need recordings most."""
 
 
 @dataclass(frozen=True)
 class GoalTrust:
-    """What is known of one goal."""
+    """The verdict on one goal, and what it rests on."""
 
     goal: list[float]
     word: str
     confidence: float
     ci95: list[float] | None
     support: int  # training episodes that pass near it
-    recorded_steps: float | None  # from their beginning, median
-    reached: int  # of the rehearsals, each from another held-out state
-    rehearsals: int
-    steps: float | None  # median of the rehearsals that reach it
-    start_low: list[float] | None  # where those began, as achieved goals
+    recorded_steps: float | None  # median over those episodes, from their first state
+    reached: int  # rehearsals that arrive
+    rehearsals: int  # each starts from a different held-out state
+    steps: float | None  # median over the rehearsals that arrive
+    start_low: list[float] | None  # range of the achieved goals they start from
     start_high: list[float] | None
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What `merlin trust` tells."""
+    """The report of `merlin trust`."""
 
     training_episodes: int
     held_out_episodes: int
-    radius: float  # within which a goal is near, after division by the scale
+    radius: float  # a goal is near within this distance, after division by the scale
     scale: list[float]  # of each dimension of a goal
-    near: str  # why
-    useful: bool  # whether it predicts the next steps better if it is told the right goal
+    near: str  # where the radius comes from
+    useful: bool  # whether the right goal improves the prediction of the next steps
     prediction: list[dict[str, Any]]
     log_likelihood: dict[str, Any] | None
     steps: dict[str, Any]
     goals: list[GoalTrust]
     lacks: list[str]
-    recordings: list[list[float]]  # goals that more recordings would help most
+    recordings: list[list[float]]  # goals that need recordings most
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,17 +96,20 @@ def trust(
     tolerance: float | None = None,
     seed: int = 0,
 ) -> Trust:
-    """Judge a policy that was trained on `data` by `held_out` episodes.
+    """Judge a policy that was trained on `data`, using `held_out` episodes.
 
-    `goals` are those asked about; unless given, they are spread over the held-out episodes.
+    Without `goals`, goals are spread over the held-out episodes. `tolerance` is the distance at
+    which a goal counts as reached.
     """
     if data.has_images:
-        raise MerlinError("trust: observations are images, which have no neighbours; use states.")
+        raise MerlinError(
+            "trust: works on vectors, and these observations are images; train on states."
+        )
     close = nearness(data, tolerance)
     limit = longest_horizon(policy)
     pairs, recorded = draw_pairs(held_out, PAIRS, limit, seed), draw_pairs(data, 30_000, limit)
     actions, likely = ask(policy, held_out, pairs)
-    # Half way round they are goals of other episodes, if there are several.
+    # Shifted by half, most pairs get a goal of another episode.
     wrong = np.roll(pairs.goal, len(pairs.goal) // 2)
     misled, unlikely = ask(policy, held_out, pairs, goal=wrong)
     neighbours = _neighbours(data, recorded, held_out, pairs)
@@ -145,7 +153,7 @@ class _Neighbours:
 
 
 def _neighbours(data: Dataset, recorded: Pairs, held_out: Dataset, pairs: Pairs) -> _Neighbours:
-    """Nearest recorded states, and states with goals, in deviations of each dimension."""
+    """The nearest recorded states and pairs, with each dimension divided by its deviation."""
 
     def scaled(of: Dataset, at: Pairs) -> tuple[np.ndarray, np.ndarray]:
         return of.observations[at.state] / spreads[0], of.achieved_goals[at.goal] / spreads[1]
@@ -164,7 +172,7 @@ def _neighbours(data: Dataset, recorded: Pairs, held_out: Dataset, pairs: Pairs)
 def _mean(
     values: Float[np.ndarray, " pairs"], episode: Int[np.ndarray, " pairs"]
 ) -> dict[str, Any]:
-    """Mean over episodes of their means; the interval resamples episodes, if there are several."""
+    """The mean over episodes of each episode's mean; the interval resamples episodes."""
     each = np.array([values[episode == e].mean() for e in np.unique(episode)])
     interval = list(bootstrap_interval(each[None])) if len(each) > 1 else None
     return {"mean": float(each.mean()), "ci95": interval}
@@ -181,7 +189,7 @@ def _by_horizon(errors: Mapping[str, np.ndarray], pairs: Pairs) -> list[dict[str
 
 
 def _useful(gained: Float[np.ndarray, " pairs"], pairs: Pairs) -> bool:
-    """Whether the right goal gains more than chance over another, on the next few steps."""
+    """Whether the right goal predicts the next steps better than another goal does."""
     soon = pairs.horizon <= BINS[0][1]
     if not soon.any():
         return False
@@ -193,7 +201,7 @@ def _useful(gained: Float[np.ndarray, " pairs"], pairs: Pairs) -> bool:
 def _calibration(
     policy: Policy, held_out: Dataset, pairs: Pairs, neighbours: Int[np.ndarray, "pairs k"]
 ) -> dict[str, Any]:
-    """Stated steps to goals that were reached, beside the true ones."""
+    """The stated number of steps to goals that were reached, compared with the true one."""
     told = _stated(policy, held_out.observations[pairs.state], held_out.achieved_goals[pairs.goal])
     if told is None:
         stated, by = neighbours.mean(axis=1), f"the {NEIGHBOURS} nearest recorded states and goals"
@@ -220,9 +228,9 @@ def _stated(policy: Policy, observations: ArrayLike, goals: ArrayLike) -> Array 
 
 
 def _starts(held_out: Dataset) -> Int[np.ndarray, " starts"]:
-    """Rows to rehearse from: beginnings of held-out episodes, or states spread over them."""
+    """Rows to rehearse from: the first states of held-out episodes, or states spread over them."""
     rows = held_out.starts[:-1]
-    if len(rows) < STARTS:
+    if len(rows) < FEW_EPISODES:
         rows = np.arange(len(held_out.observations))
     return rows[np.linspace(0, len(rows) - 1, min(STARTS, len(rows))).astype(int)]
 
@@ -239,7 +247,7 @@ def _judge_goals(
     steps = int(min(MOST_STEPS, np.median(data.lengths) - 1))
     begin = held_out.observations[rows], held_out.achieved_goals[rows]
     judged = []
-    for group in np.array_split(goals, -(-len(goals) // GOALS)):  # so many fit into memory
+    for group in np.array_split(goals, -(-len(goals) * len(rows) // ROWS)):
         tiled = np.tile(begin[0], (len(group), 1)), np.tile(begin[1], (len(group), 1))
         wanted = np.repeat(group, len(rows), axis=0)
         scale = close.scale.astype(np.float32)
@@ -259,7 +267,7 @@ def _judged(
     begins: Float[np.ndarray, "starts goal"],
     useful: bool,
 ) -> GoalTrust:
-    """Confidence is the share of rehearsals that arrive, less where few episodes stand for it."""
+    """Confidence is the share of rehearsals that arrive, reduced where the support is small."""
     arrived = hit <= steps
     belief = support / (support + 1)
     low, high = bootstrap_interval(arrived[None].astype(float))
@@ -280,7 +288,7 @@ def _judged(
 
 
 def word(support: int, confidence: float, useful: bool) -> str:
-    """One word for a goal."""
+    """The verdict on a goal: ready, try with care, or not supported."""
     if support < LEAST_EPISODES or confidence < LEAST_CONFIDENCE:
         return NOT
     if useful and support >= READY_EPISODES and confidence >= READY_CONFIDENCE:
@@ -289,10 +297,10 @@ def word(support: int, confidence: float, useful: bool) -> str:
 
 
 def verdict(found: Trust) -> str:
-    """The answer in one sentence."""
+    """The report in one sentence."""
     counts = {name: sum(g.word == name for g in found.goals) for name in (READY, CARE, NOT)}
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
     if not found.useful:
-        return f"the policy predicts no better if told the right goal: no goal is ready ({told})"
+        return f"the policy predicts no better if told the right goal, so no goal is ready ({told})"
     help_ = "; ".join(in_words(np.asarray(goal)) for goal in found.recordings)
     return f"{told}" + (f"; record more near {help_}" if help_ else "")

@@ -23,6 +23,7 @@ from merlin.envs.rollout import Rollout
 from merlin.errors import MerlinError
 from merlin.evaluation.evaluate import FINAL_SEED, play
 from merlin.io import extras
+from merlin.io.ffmpeg import ffmpeg
 from merlin.io.files import new_file, write_bytes
 from merlin.io.progress import Progress
 from merlin.policies.base import Policy
@@ -235,16 +236,8 @@ def _write_mp4(path: Path, frames: Iterator[Frame]) -> None:
 
 
 def _ffmpeg(path: Path) -> str:
-    """The ffmpeg executable."""
-    try:
-        import imageio_ffmpeg
-
-        return imageio_ffmpeg.get_ffmpeg_exe()
-    except (ImportError, RuntimeError):
-        raise MerlinError(
-            f"video: {path.name} needs ffmpeg, which is not installed; run `pip install "
-            f"'{extras.DISTRIBUTION}[video]'`, or write a .gif."
-        ) from None
+    """The program that encodes MP4."""
+    return ffmpeg(f"video: {path.name}", "write a .gif")
 
 
 _WRITERS: dict[str, Callable[[Path, Iterator[Frame]], None]] = {

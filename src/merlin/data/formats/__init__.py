@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from merlin.data.conversion import Phi, phi_indices, phi_text, reason, refuse_phi
@@ -106,6 +106,7 @@ def load(
     state: str | None = None,
     action: str | None = None,
     episode: str | None = None,
+    image_size: int | None = None,
 ) -> Dataset:
     """Open a dataset of any format, after checking every number.
 
@@ -113,10 +114,11 @@ def load(
     or as `ogbench:NAME`, Minari data by folder or as `minari:ID`, or a robot log (see
     docs/logs.md). `phi` gives the columns of a state that are its goal ("3:6", or indices), for
     data that does not record achieved goals; the default is the whole state. `state`, `action`,
-    `episode` and `phi` can name columns of a robot log.
+    `episode` and `phi` can name columns of a robot log. If `state` names a video, it is scaled to
+    `image_size` pixels in height and width (default 64).
     """
     name, written = _split(str(path))
-    given = Fields(state, action, phi, episode)._asdict().items()
+    given = Fields(state, action, phi, episode, image_size)._asdict().items()
     fields = written._replace(**{key: value for key, value in given if value is not None})
     known = format_of(name)
     if known not in ("native", *LOGS) and not minari.recognises(name) and Path(name).exists():
@@ -127,6 +129,8 @@ def load(
         data = _read(known, name, fields)
         if known == "native":
             return data  # already checked, file by file
+    if fields.image_size is not None and not (known == "lerobot" and data.has_images):
+        raise MerlinError(f"--image-size: {name} is not read from a video; leave it out.")
     source = name if name.startswith((minari.PREFIX, OGBENCH)) else str(Path(name).resolve())
     if said := _said(fields):
         source += MARK + said
@@ -137,10 +141,11 @@ def load(
 
 def _read(known: str, name: str, fields: Fields) -> Dataset:
     """Read a format that defines its own states and actions."""
-    for flag in ("state", "action", "episode"):
+    for flag in ("state", "action", "episode", "image_size"):
         if fields._asdict()[flag] is not None:
             raise MerlinError(
-                f"--{flag}: is for robot logs; {name} names its own columns, leave it out."
+                f"--{flag.replace('_', '-')}: is for robot logs; {name} names its own columns, "
+                "leave it out."
             )
     indices = None if fields.phi is None else phi_indices(fields.phi)
     data = FORMATS[known].read(name, indices)
@@ -193,7 +198,9 @@ def _said(fields: Fields) -> str:
 def _split(name: str) -> tuple[str, Fields]:
     """Split a source into the name of its data and the fields it was read with."""
     plain, mark, told = name.rpartition(MARK)
-    pairs = dict(parse_qsl(told)) if mark and not Path(name).exists() else {}
+    pairs: dict[str, Any] = dict(parse_qsl(told)) if mark and not Path(name).exists() else {}
     if not pairs or not pairs.keys() <= set(Fields._fields):
         return minari.full_name(name), Fields()
+    if (size := pairs.get("image_size")) is not None:
+        pairs["image_size"] = int(size) if re.fullmatch(r"\d{1,6}", size) else 0  # 0 is refused
     return minari.full_name(plain), Fields(**pairs)

@@ -1,18 +1,22 @@
 """LeRobot logs, v2.1 and v3: parquet files under data/, described by meta/info.json.
 
 Both versions are read in the same way: every file under data/ in the order of its name, with
-episodes given by the column episode_index. Videos are not decoded; policies are trained from
-states.
+episodes given by the column episode_index. A video is decoded only if it is named as the state.
 """
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from merlin.data import parquet
 from merlin.data.dataset import Dataset
+from merlin.data.formats import lerobot_videos
 from merlin.data.logs import Column, Fields, Log, episode_ends, regular_file, to_dataset
+from merlin.data.video import SIZE, check_size, decode
 from merlin.errors import MerlinError
 from merlin.io.files import read_json
 
@@ -48,20 +52,34 @@ def read(name: str, fields: Fields) -> Dataset:
     by = fields.episode or "episode_index"
     if by not in columns:
         raise MerlinError(f"{files[0]}: has no column {by}; name it with --episode.")
-    ends = episode_ends(parquet.read(files, columns, [by])[by], name)
+    numbers = parquet.read(files, columns, [by])[by]
+    ends = episode_ends(numbers, name)
     for key, found in (("total_episodes", len(ends)), ("total_frames", int(ends[-1]))):
         if info.get(key) != found:
             raise MerlinError(
                 f"{folder / INFO}: {key} is {info.get(key)!r}, but the files hold {found}; copy "
                 "the log again, or correct it."
             )
+    size = SIZE if fields.image_size is None else check_size(fields.image_size)
+    videos = dict.fromkeys(lerobot_videos.cameras(features), Column((size, size, 3)))
+
+    def read_columns(names: Sequence[str]) -> dict[str, np.ndarray]:
+        found = parquet.read(files, columns, [key for key in names if key not in videos])
+        lengths = np.diff(ends, prepend=0).tolist()
+        for key in (key for key in names if key in videos):
+            clips = lerobot_videos.clips(
+                folder, info, key, numbers[ends - 1].astype(int).tolist(), lengths
+            )
+            found[key] = decode(clips, size, name)
+        return found
+
     log = Log(
         where=name,
         format=f"LeRobot {version}",
-        columns=columns,
+        columns={**columns, **videos},
         ends=ends,
-        read=lambda names: parquet.read(files, columns, names),
-        about=_about(folder, info, features),
+        read=read_columns,
+        about=_about(folder, info, features, fields.state),
     )
     return to_dataset(log, fields)
 
@@ -76,7 +94,9 @@ def _names(feature: Any, column: Column) -> tuple[str, ...]:
     return tuple(names) if all(isinstance(n, str) and n.isprintable() for n in names) else ()
 
 
-def _about(folder: Path, info: dict[str, Any], features: dict[str, Any]) -> dict[str, Any]:
+def _about(
+    folder: Path, info: dict[str, Any], features: dict[str, Any], state: str | None
+) -> dict[str, Any]:
     """Other information in the log: rate, robot, task descriptions, and cameras (not read)."""
     about: dict[str, Any] = {}
     rate = info.get("fps")
@@ -86,11 +106,8 @@ def _about(folder: Path, info: dict[str, Any], features: dict[str, Any]) -> dict
         about["robot"] = info["robot_type"][:80]
     if tasks := _tasks(folder):
         about["tasks"] = tasks
-    cameras = [
-        key.rpartition(".")[2]
-        for key, feature in features.items()
-        if isinstance(feature, dict) and feature.get("dtype") in ("video", "image")
-    ]
+    found = lerobot_videos.cameras(features, ("video", "image"))
+    cameras = [key.rpartition(".")[2] for key in found if key != state]
     if cameras:
         about["cameras_not_read"] = cameras
     return about
