@@ -100,6 +100,7 @@ def test_options_are_kept_with_the_data(folder):
     assert np.abs(data.desired_goals).max() > 1
 
 
+@pytest.mark.more
 def test_the_documented_commands(folder):
     """docs/tasks.md word for word, with less training; a film is refused before it plays."""
     page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()

@@ -190,6 +190,7 @@ def test_training_without_a_task_says_where_to_evaluate(rng, tmp_path, call):
     assert "final: action error" in printed.out  # on held-out episodes
 
 
+@pytest.mark.more
 def test_training_on_what_minari_collected(collected, tmp_path, call):
     data = load(collected)
     assert (data.task, data.lengths.tolist()) == ("FetchReach", [21, 51, 51])
