@@ -220,9 +220,7 @@ def test_findings_name_what_is_wrong_and_are_silent_else(rng):
     odd = [e._replace(actions=np.clip(e.actions, -9, 1.0)) for e in odd]
     constant, jump, *clipped = findings(Dataset.from_episodes(odd, **bounds))
     assert constant == "observations: 1 of 4 dimensions never change (3)"
-    assert (
-        "1 jumps by more than half of its range in 1 steps, first at step 119 of episode 1" in jump
-    )
+    assert "1 jumps by more than half its range in 1 steps, first at step 119 of episode 1" in jump
     assert len(clipped) == 2
     assert "0 is at 1 in 1" in clipped[0]
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ class Clip(NamedTuple):
 
     file: Path
     first: int
-    count: int
+    length: int
 
 
 def check_size(size: int) -> int:
@@ -48,7 +48,7 @@ def decode(
                 f"{clip.file}: is missing; copy the log with its videos, or name another --state."
             )
         regular_file(clip.file)
-    rows = np.cumsum([0, *(clip.count for clip in clips)])
+    rows = np.cumsum([0, *(clip.length for clip in clips)])
     needed = int(rows[-1]) * size * size * 3
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > SHARE * memory:
@@ -61,7 +61,9 @@ def decode(
     for number, clip in enumerate(clips):
         by_file.setdefault(clip.file, []).append(number)
     for file, numbers in by_file.items():
-        places = [(clips[n].first + k, rows[n] + k) for n in numbers for k in range(clips[n].count)]
+        places = [
+            (clips[n].first + k, rows[n] + k) for n in numbers for k in range(clips[n].length)
+        ]
         _decode_file(file, dict(places), len(places), found)
     return found
 
@@ -84,7 +86,9 @@ def _decode_file(file: Path, row_of: dict[int, int], count: int, found: np.ndarr
     )
 
 
-def _frames(file: Path, size: int) -> Iterator[UInt8[np.ndarray, "size size channels"]]:
+def _frames(
+    file: Path, size: int
+) -> Generator[UInt8[np.ndarray, "size size channels"], None, None]:
     """Frames in their order. Only the file itself is read: no playlist, no network."""
     program = ffmpeg(f"{file}:", "name a --state that is not a video")
     command = [
