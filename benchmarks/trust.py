@@ -84,12 +84,12 @@ def summary(rows):
             k: round(float(np.mean([r[k] for r in some])), 3) for k in ("ever", "end") if some
         }
         words[word] = {"goals": len(some), **shares}
-    return {**words, "rank_correlation": correlation(rows)}
+    return {**words, "rank_correlation": {k: correlation(rows, k) for k in ("ever", "end")}}
 
 
-def correlation(rows):
-    """Spearman's, of confidence and of the share of episodes that come near; None of constants."""
-    columns = [[row[k] for row in rows] for k in ("confidence", "ever")]
+def correlation(rows, outcome):
+    """Spearman's, of confidence and a measured share of episodes; None if either is constant."""
+    columns = [[row[k] for row in rows] for k in ("confidence", outcome)]
     varies = all(len(set(column)) > 1 for column in columns)
     return round(float(spearmanr(*columns).statistic), 3) if varies else None
 

@@ -5,9 +5,15 @@
     python examples/pusht.py score runs/pusht
 
 `logs/pusht` is Diffusion Policy's replay buffer. Its state is the position of the pusher, the
-position of the T and its angle; the goal is the pose of the T. The angle wraps around at 2 pi, so
-its cosine and sine take its place, scaled by ARM: then a distance between two poses weighs turning
-as much as moving. `score` needs the environment: pip install gym-pusht.
+position of the T and its angle; the goal is the pose of the T. `prepare` changes three things:
+
+- The angle wraps around at 2 pi, so its cosine and sine take its place, scaled by ARM: then a
+  distance between two poses weighs turning as much as moving.
+- The state gets the last movement of the pusher, since its speed is not recorded.
+- Actions are relative to the pusher: the recorded ones are positions, which hardly differ from
+  its own, so that a small error in them is a large error in where it moves.
+
+`score` needs the environment: pip install gym-pusht.
 """
 
 import argparse
@@ -40,7 +46,9 @@ SUCCESS = 0.95
 NEAR = 10.0
 """A goal counts as reached within this distance, where about 0.8 of the target is covered. No
 recorded state covers 0.95 of it."""
-NAMES = ["pusher x", "pusher y", "T x", "T y", "T cos", "T sin"]
+POSE = [4, 5, 6, 7]
+"""Which numbers of an observation are the pose of the T."""
+NAMES = ["pusher x", "pusher y", "pusher dx", "pusher dy", "T x", "T y", "T cos", "T sin"]
 
 
 def pose(position: np.ndarray, angle: np.ndarray) -> np.ndarray:
@@ -49,24 +57,32 @@ def pose(position: np.ndarray, angle: np.ndarray) -> np.ndarray:
     return np.concatenate([position, turned], -1).astype(np.float32)
 
 
-def observation(state: np.ndarray) -> np.ndarray:
-    """What the policy sees of states of pusher x, y, T x, y and angle."""
-    return np.concatenate([state[..., :2], pose(state[..., 2:4], state[..., 4])], -1).astype(
-        np.float32
-    )
+def observation(state: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """What the policy sees of states (pusher x, y, T x, y and angle) and of those before them."""
+    moved = state[..., :2] - before[..., :2]
+    parts = [state[..., :2], moved, pose(state[..., 2:4], state[..., 4])]
+    return np.concatenate(parts, -1).astype(np.float32)
 
 
 def prepare(log: str | Path) -> Dataset:
     """The recording with poses as goals; every episode was meant to reach the target."""
     data = merlin.load(log)
-    seen = observation(np.asarray(data.observations))
-    about = {"rate": 10.0, "units": "pixels", "actions": "absolute", "state_names": NAMES}
+    states = np.asarray(data.observations)
+    before = np.roll(states, 1, axis=0)
+    before[data.starts[:-1]] = states[data.starts[:-1]]  # an episode starts at rest
+    seen = observation(states, before)
+    pusher = np.delete(states, data.starts[1:] - 1, axis=0)[:, :2]
+    actions = data.actions - pusher
+    about = {"rate": 10.0, "units": "pixels", "actions": "delta", "state_names": NAMES}
     changed = replace(
         data,
         observations=seen,
-        achieved_goals=seen[:, 2:],
+        actions=actions,
+        action_low=actions.min(0),
+        action_high=actions.max(0),
+        achieved_goals=seen[:, POSE],
         desired_goals=np.tile(pose(TARGET[:2], TARGET[2]), (len(data), 1)),
-        phi=(2, 3, 4, 5),
+        phi=tuple(POSE),
         provenance={**data.provenance, LOG: {**data.provenance[LOG], **about}},
         source=None,
     )
@@ -96,6 +112,7 @@ def play(policy: Policy, envs: list[gymnasium.Env], seed: int) -> tuple[np.ndarr
     An episode ends at a coverage of 0.95, which is success, or after 300 steps.
     """
     states = np.stack([env.reset(seed=seed + k)[0] for k, env in enumerate(envs)])
+    before = states.copy()
     goal = jnp.asarray(pose(TARGET[:2], TARGET[2]))
     memory = jax.tree.map(
         lambda leaf: jnp.broadcast_to(leaf, (len(envs), *leaf.shape)), policy.begin()
@@ -104,12 +121,14 @@ def play(policy: Policy, envs: list[gymnasium.Env], seed: int) -> tuple[np.ndarr
     running, key = np.ones(len(envs), bool), jax.random.key(seed)
     while running.any():
         key, *keys = jax.random.split(key, len(envs) + 1)
-        actions, memory = step(policy, memory, observation(states), goal, jnp.stack(keys))
+        seen = observation(states, before)
+        actions, memory = step(policy, memory, seen, goal, jnp.stack(keys))
+        targets, before = states[:, :2] + np.asarray(actions, np.float64), states.copy()
         for k in np.flatnonzero(running):
-            states[k], _, done, late, info = envs[k].step(np.asarray(actions[k], np.float64))
+            states[k], _, done, late, info = envs[k].step(np.clip(targets[k], 0.0, 512.0))
             best[k] = max(best[k], info["coverage"])
             running[k] = not (done or late)
-        away = np.linalg.norm(observation(states)[:, 2:] - np.asarray(goal), axis=1)
+        away = np.linalg.norm(pose(states[:, 2:4], states[:, 4]) - np.asarray(goal), axis=1)
         least = np.minimum(least, away)
     return best, least
 

@@ -29,7 +29,7 @@ class Clip:
 
     file: Path
     first: int
-    count: int
+    length: int
 
 
 def check_size(size: int) -> int:
@@ -49,7 +49,7 @@ def decode(
                 f"{clip.file}: is missing; copy the log with its videos, or name another --state."
             )
         regular_file(clip.file)
-    rows = np.cumsum([0, *(clip.count for clip in clips)])
+    rows = np.cumsum([0, *(clip.length for clip in clips)])
     needed = int(rows[-1]) * size * size * 3
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > SHARE * memory:
@@ -62,7 +62,9 @@ def decode(
     for number, clip in enumerate(clips):
         by_file.setdefault(clip.file, []).append(number)
     for file, numbers in by_file.items():
-        places = [(clips[n].first + k, rows[n] + k) for n in numbers for k in range(clips[n].count)]
+        places = [
+            (clips[n].first + k, rows[n] + k) for n in numbers for k in range(clips[n].length)
+        ]
         _decode_file(file, dict(places), len(places), found)
     return found
 
@@ -85,7 +87,9 @@ def _decode_file(file: Path, row_of: dict[int, int], count: int, found: np.ndarr
     )
 
 
-def _frames(file: Path, size: int) -> Generator[UInt8[np.ndarray, "size size channels"]]:
+def _frames(
+    file: Path, size: int
+) -> Generator[UInt8[np.ndarray, "size size channels"], None, None]:
     """Frames in their order. Only the file itself is read: no playlist, no network."""
     program = ffmpeg(f"{file}:", "name a --state that is not a video")
     command = [

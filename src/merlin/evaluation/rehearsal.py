@@ -112,8 +112,12 @@ def rehearse(
         lambda leaf: jnp.broadcast_to(leaf, (len(start), *leaf.shape)), policy.begin()
     )
 
-    def step(carry: Any, t: Array) -> tuple[Any, None]:
-        memory, state, at, lost, hit = carry
+    def undecided(carry: Any) -> Bool[Array, ""]:
+        t, *_, lost, hit = carry
+        return (t < steps) & jnp.any(~lost & (hit > steps))
+
+    def step(carry: Any) -> Any:
+        t, memory, state, at, lost, hit = carry
         keys = jax.random.split(jax.random.fold_in(jax.random.key(0), t), len(state))
         act = jax.vmap(policy.step, (0, 0, 0, None, 0))
         action, memory = act(memory, state, wanted, None, keys)
@@ -122,9 +126,8 @@ def rehearse(
         lost = lost | far
         state, at = state + change[:, :width], at + change[:, width:]
         hit = jnp.where((hit > steps) & near(at) & ~lost, t + 1, hit)
-        return (memory, state, at, lost, hit), None
+        return t + 1, memory, state, at, lost, hit
 
     hit = jnp.where(near(at), 0, steps + 1)
-    first = (memory, start, at, jnp.zeros(len(start), bool), hit)
-    last, _ = jax.lax.scan(step, first, jnp.arange(steps))
-    return last[-1]
+    first = (jnp.asarray(0), memory, start, at, jnp.zeros(len(start), bool), hit)
+    return jax.lax.while_loop(undecided, step, first)[-1]

@@ -38,8 +38,8 @@ LEAST_EPISODES, LEAST_CONFIDENCE = 2, 0.2
 """A goal with fewer training episodes or less confidence is not supported."""
 GOALS, STARTS, MOST_STEPS = 24, 128, 200
 """The number of goals unless some are asked about, of rehearsals per goal, and of their steps."""
-FEW_EPISODES = 10
-"""With fewer held-out episodes, rehearsals start anywhere in them, not only at their start."""
+FEW_EPISODES, FEW_STARTS = 10, 32
+"""With fewer held-out episodes than this, that many rehearsals start anywhere in them."""
 ROWS = 768
 """Rehearsals that are run at once: more need more memory."""
 BINS = ((1, 5), (6, 20), (21, 100))
@@ -229,10 +229,10 @@ def _stated(policy: Policy, observations: ArrayLike, goals: ArrayLike) -> Array 
 
 def _starts(held_out: Dataset) -> Int[np.ndarray, " starts"]:
     """Rows to rehearse from: the first states of held-out episodes, or states spread over them."""
-    rows = held_out.starts[:-1]
+    rows, most = held_out.starts[:-1], STARTS
     if len(rows) < FEW_EPISODES:
-        rows = np.arange(len(held_out.observations))
-    return rows[np.linspace(0, len(rows) - 1, min(STARTS, len(rows))).astype(int)]
+        rows, most = np.arange(len(held_out.observations)), FEW_STARTS
+    return rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)]
 
 
 def _judge_goals(
