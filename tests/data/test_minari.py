@@ -143,7 +143,9 @@ def test_info_counts_successes_of_own_tasks_where_it_can(rng, tmp_path, call):
     data.achieved_goals[ends[:2]] = data.desired_goals[:2] + np.float32(0.05)
     folder = save_as(data, tmp_path / "data")
     text = call("info", folder).out
-    assert "successes are not counted, since it is not known how near" in text
+    assert (
+        "successes are not counted, since the distance at which a goal counts as reached is" in text
+    )
     text = call("info", folder, "--tolerance", "0.1").out
     assert "goal reached at the end of 66.7% of them" in text
     assert "not counted" not in text

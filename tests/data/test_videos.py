@@ -180,5 +180,5 @@ def test_a_camera_with_the_name_of_a_path_is_none(rng, tmp_path):
 
 def test_ffmpeg_is_an_extra(filmed, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "imageio_ffmpeg", None)
-    with pytest.raises(MerlinError, match=r"needs ffmpeg; .*merlin\[video\]"):
+    with pytest.raises(MerlinError, match=r"needs ffmpeg, .*merlin-rl\[video\]"):
         load(filmed[0], **WANTED)
