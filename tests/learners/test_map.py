@@ -17,7 +17,13 @@ from merlin.learners import MerlinMap
 from merlin.training.plan import method_for
 
 LEARNER = MerlinMap(
-    places=30, lags=(1,), temperature=0.0, hidden=(32, 32), batch_size=128, learning_rate=3e-3
+    places=30,
+    lags=(1,),
+    temperature=0.0,
+    hindsight_ratio=1.0,
+    hidden=(32, 32),
+    batch_size=128,
+    learning_rate=3e-3,
 )
 STATES = np.column_stack([np.full(len(CELLS), 7.0), CELLS]).astype(np.float32)
 
