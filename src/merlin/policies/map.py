@@ -45,7 +45,7 @@ class MapPolicy(Policy):
         return self.executor.temperature
 
     def with_temperature(self, temperature: float) -> "MapPolicy":
-        return replace(self, executor=self.executor.with_temperature(temperature))
+        return replace(self, executor=replace(self.executor, temperature=temperature))
 
     def act(
         self,
