@@ -1,18 +1,28 @@
 """Maps of worlds whose ways are known."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from helpers.corridor import CELLS, LENGTH, corridor
 from merlin.data import Dataset, Episode
-from merlin.data.places import build_map, nearest_joined, passage_lags, spread, ways
+from merlin.data.places import (
+    build_map,
+    determined,
+    nearest_joined,
+    passage_lags,
+    spread,
+    straight,
+    ways,
+)
 
 ALL = len(CELLS) - 1
 """Steps from one end of the way to the other."""
 
 
 def mapped(data, **settings):
-    usual = {"places": 30, "lags": (1,), "passages": 3, "hops": 2}
+    usual = {"places": 30, "lags": (1,), "passages": 3, "hops": 2, "reach": 0}
     return build_map(data, (1, 2), **usual | settings)
 
 
@@ -93,3 +103,51 @@ def test_the_tables_have_one_size(places):
     assert found.centres.shape == (places, 2)
     assert {t.shape for t in (found.ahead, found.told, found.steps)} == {(places, places)}
     assert found.ahead.max() < places
+
+
+def test_straight_lines_must_follow_passages():
+    """Goals within reach are near along the corridor, but neither around its end nor across."""
+    found = mapped(corridor(), reach=100)
+    order = [place(found, cell) for cell in CELLS]
+    direct = found.ahead[np.ix_(order, order)] == -1
+    lower = np.arange(len(CELLS)) <= LENGTH
+    np.testing.assert_array_equal(direct[np.ix_(lower, lower)], True)
+    assert not direct[0, -1]
+    assert not direct[-1, 0]
+    assert not direct[3, -4]
+
+
+def test_a_line_is_followed_in_strides():
+    centres = np.array([[0.0], [1.0], [2.0], [3.0]])
+    passage = np.eye(4, k=1, dtype=bool)
+    everywhere = np.ones((4, 4), bool)
+    np.testing.assert_array_equal(straight(centres, passage, everywhere, 1.0), True)
+    passage[1, 2] = False
+    free = straight(centres, passage, everywhere, 1.0)
+    apart = np.array([[0, 0, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 0, 0]], bool)
+    np.testing.assert_array_equal(free, ~apart)
+    assert not straight(centres, passage, everywhere, 0.0).any()
+    asked = np.eye(4, k=1, dtype=bool)
+    np.testing.assert_array_equal(straight(centres, passage, asked, 1.0), asked & ~apart)
+
+
+def test_places_determine_a_state_as_far_as_they_explain_it():
+    nearest = np.array([0, 0, 1, 1])
+    known = np.array([[0.0], [0.0], [2.0], [2.0]])
+    unknown = np.array([[1.0], [-1.0], [1.0], [-1.0]])
+    still = np.full((4, 1), 7.0)
+    assert determined(nearest, known, 2) == 1.0
+    assert determined(nearest, unknown, 2) == 0.0
+    assert determined(nearest, np.hstack([known, unknown, still]), 2) == 0.5
+    assert determined(nearest, still, 2) == 1.0
+
+
+def test_where_places_do_not_determine_the_state_goals_within_reach_are_near():
+    """The third number of a state, which no goal tells, now varies as much as the others."""
+    data, rng = corridor(), np.random.default_rng(0)
+    states = np.asarray(data.observations).copy()
+    states[:, 0] = rng.normal(0.0, 10.0, len(states))
+    found = mapped(dataclasses.replace(data, observations=states), reach=9)
+    order = [place(found, cell) for cell in CELLS]
+    away = np.abs(np.subtract.outer(np.arange(ALL + 1), np.arange(ALL + 1)))
+    np.testing.assert_array_equal(found.ahead[np.ix_(order, order)] == -1, away <= 9)

@@ -2,22 +2,33 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import merlin
 import merlin.runtime
 from helpers.corridor import CELLS, corridor
+from helpers.learner_data import fresh
 from helpers.onnx_sessions import session
 from merlin.data import Dataset, Episode
 from merlin.deploy import export
 from merlin.errors import MerlinError
 from merlin.learners import MerlinMap
+from merlin.policies.mixture import log_density
 from merlin.training.plan import method_for
+from merlin.types import DrawnGoals
 
 LEARNER = MerlinMap(
-    places=30, lags=(1,), temperature=0.0, hidden=(32, 32), batch_size=128, learning_rate=3e-3
+    places=30,
+    lags=(1,),
+    temperature=0.0,
+    hindsight_ratio=1.0,
+    hidden=(32, 32),
+    batch_size=128,
+    learning_rate=3e-3,
 )
 STATES = np.column_stack([np.full(len(CELLS), 7.0), CELLS]).astype(np.float32)
 
@@ -120,3 +131,74 @@ def test_data_whose_goals_are_no_part_of_its_states_is_refused(tmp_path):
 def test_impossible_settings_are_refused(settings, fragment):
     with pytest.raises(MerlinError, match=fragment):
         MerlinMap(**settings)
+
+
+def test_only_some_hindsight_goals_keep_their_horizon():
+    learner = dataclasses.replace(LEARNER, hindsight_ratio=0.5, horizon_dropout=0.25)
+    policy = fresh(learner).policy
+    n = 4000
+    goals = DrawnGoals(
+        goal=jnp.zeros((n, 2)),
+        observation=jnp.zeros((n, 3)),
+        horizon=jnp.full(n, 3.0),
+        reached=jnp.zeros(n, bool),
+        relabelled=jnp.arange(n) < n // 2,
+    )
+    embedded = np.asarray(learner.horizons(policy, goals, jax.random.key(0)))
+    told = np.asarray(policy.embed(3.0))
+    kept = (embedded == told).all(axis=1)
+    assert not embedded[~kept].any()
+    assert not kept[n // 2 :].any()
+    assert kept[: n // 2].mean() == pytest.approx(0.75, abs=0.03)
+
+
+def test_weights_by_hand():
+    """Advantages of log 2 and log 1/2, one and two steps before the goal, and a capped one."""
+    learner = dataclasses.replace(LEARNER, discount=0.5, max_weight=4.0, batch_size=3)
+    goals = DrawnGoals(
+        goal=jnp.zeros((3, 2)),
+        observation=jnp.zeros((3, 3)),
+        horizon=jnp.array([1.0, 2.0, 1.0]),
+        reached=jnp.zeros(3, bool),
+        relabelled=jnp.ones(3, bool),
+    )
+    advantage = jnp.log(jnp.array([2.0, 0.5, 100.0]))
+    state = fresh(learner)
+    weight, queue, _ = learner.weigh(state, goals, advantage)
+    raw = np.array([2.0, 0.5 * 0.5, 4.0])
+    np.testing.assert_allclose(weight, raw / raw.mean(), rtol=1e-5)
+    np.testing.assert_array_equal(queue[0], advantage)
+    assert np.isinf(queue[1:]).all()
+    late = dataclasses.replace(state, updates=jnp.int32(10**6))
+    ranked = dataclasses.replace(learner, best_percentile=50.0)
+    weight, _, threshold = ranked.weigh(late, goals, advantage)
+    assert np.log(0.5) < threshold <= np.log(2.0)
+    raw *= [1.0, 0.05, 1.0]
+    np.testing.assert_allclose(weight, raw / raw.mean(), rtol=1e-5)
+
+
+def test_the_critic_chooses_and_the_density_holds_it_back():
+    """A critic that likes large actions takes the doubled one, unless its error is large."""
+    policy = fresh(dataclasses.replace(LEARNER, caution=1.0)).policy
+    # The first unit of every layer passes on the sum of the action, which is above -10.
+    rigged = jax.tree.map(jnp.zeros_like, policy.critic)
+    first, second, last = (layer.weight for layer in rigged.layers)
+    parts = lambda net: [  # noqa: E731
+        *(layer.weight for layer in net.layers),
+        net.layers[0].bias,
+    ]
+    sums = [first.at[-2:, 0].set(1.0), second.at[0, 0].set(1.0), last.at[0, 0].set(100.0)]
+    rigged = eqx.tree_at(parts, rigged, [*sums, rigged.layers[0].bias.at[0].set(10.0)])
+    state, goal = jnp.array([0.3, -0.2]), jnp.array([1.0, 0.5])
+    mixture, actions = policy.proposals(state, goal)
+    assert len(actions) == 3
+    centre = policy.action_centre
+    doubled = policy.clip(centre + 2 * (actions[1] - centre))
+    np.testing.assert_allclose(actions[2], doubled, atol=1e-6)
+    greedy = dataclasses.replace(policy, critic=rigged, square_error=jnp.float32(0.0))
+    sums = np.asarray(policy.in_units(actions).sum(axis=1))
+    np.testing.assert_array_equal(greedy.act(state, goal), actions[sums.argmax()])
+    wary = dataclasses.replace(greedy, square_error=jnp.float32(1e9))
+    likely = [float(log_density(mixture, action, policy.action_scale)) for action in actions]
+    assert np.argmax(likely) != sums.argmax()
+    np.testing.assert_array_equal(wary.act(state, goal), actions[np.argmax(likely)])

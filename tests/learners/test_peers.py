@@ -10,9 +10,9 @@ import pytest
 
 from helpers.learner_data import floats, fresh, tiny_batch
 from merlin.learners import GCSL, WGCSL, ActionableModels, GoFAR
+from merlin.learners.advantages import best_weight, lowest_of_best, soon_weight
 from merlin.learners.am import chain, chained_target, draw_unseen
 from merlin.learners.gofar import discriminator_loss, dual, logit, visit_weight
-from merlin.learners.wgcsl import best_weight, lowest_of_best, soon_weight
 from merlin.nets.layers import MLP
 from merlin.nets.td import advantage_weight
 

@@ -4,10 +4,16 @@ Places are achieved goals that cover the data, chosen by farthest-point sampling
 belongs to the nearest place. A passage connects two places if episodes went from one to the other
 within a given number of steps, several times. Nothing is inferred: two places on either side of a
 wall are close, but no episode went from one to the other.
+
+Near goals need no waypoint. If the map is complete, a goal is near if recorded passages lead
+straight to it. Otherwise every goal within the policy's reach is near. A map is incomplete if its
+places do not determine the state: a hand may be anywhere while the object that it pushes is in one
+place. It is also incomplete if many places are not connected, unless episodes are longer than the
+reach.
 """
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import dijkstra
 from scipy.spatial import cKDTree
@@ -25,6 +31,10 @@ LEAST_JOINED = 0.02
 """A place connected to a smaller fraction of the others is replaced by a better connected one."""
 LONG_LEG = 0.15
 """Extra cost of a passage per lag^1.5, because short passages are followed more reliably."""
+DETERMINED = 0.9
+"""Fraction of the variance of states that places must explain to determine the state."""
+CONNECTED = 0.95
+"""Fraction of the pairs of places that a complete map connects."""
 NO_WAY, THE_GOAL = -1, -1
 
 
@@ -36,10 +46,12 @@ def build_map(
     lags: tuple[int, ...],
     passages: int,
     hops: int,
+    reach: int,
 ) -> Map:
     """Build the map of a dataset, with tables of waypoints between all pairs of places.
 
-    `phi` gives the columns of a state that are its goal. The tables always have `places` rows; for
+    `phi` gives the columns of a state that are its goal. `reach` is the number of steps within
+    which a policy can reach goals without a waypoint. The tables always have `places` rows; for
     small datasets the last place is repeated.
     """
     goals = np.asarray(data.achieved_goals)
@@ -49,11 +61,81 @@ def build_map(
     nearest = cKDTree(centres).query(goals)[1]
     lag = passage_lags(nearest, data.starts, count, lags, passages)
     ahead, told, steps = ways(lag, hops)
+    near = (steps >= 0) & (steps <= reach)
+    connected = (steps >= 0).mean() >= CONNECTED or data.lengths.max() - 1 > reach
+    if connected and determined(nearest, data.observations, count) >= DETERMINED:
+        near = straight(centres, lag > 0, near, _stride(goals, data.starts, min(lags)))
+    ahead = np.where(near, THE_GOAL, ahead).astype(np.int16)
     ahead_of, behind = ((steps >= 0).sum(axis) - 1 for axis in (1, 0))
     begin, end = (nearest_joined(centres, others / count) for others in (ahead_of, behind))
     rows = np.minimum(np.arange(places), count - 1)
     tables = (table[np.ix_(begin[rows], end[rows])] for table in (ahead, told, steps))
     return Map(centres[rows], np.array(phi, np.int32), *tables)
+
+
+def determined(nearest: Int[np.ndarray, " states"], observations: np.ndarray, count: int) -> float:
+    """The fraction of the variance of states that the place explains, averaged over columns."""
+    some = slice(None, None, max(1, len(nearest) // CHOSEN_FROM))
+    place, states = nearest[some], np.asarray(observations[some], np.float64)
+    states = states - states.mean(axis=0)
+    variance = np.square(states).mean(axis=0)
+    moving = variance > 1e-12
+    if not moving.any():
+        return 1.0
+    visits = np.maximum(np.bincount(place, minlength=count), 1)
+    within = []
+    for column in states[:, moving].T:
+        mean = np.bincount(place, column, count) / visits
+        within.append(np.square(column - mean[place]).mean())
+    return float(1.0 - np.mean(np.array(within) / variance[moving]))
+
+
+def _stride(
+    goals: Float[np.ndarray, "states goal"], starts: Int[np.ndarray, " episodes+1"], lag: int
+) -> float:
+    """The median length of the recorded movements over a number of steps."""
+    moved = np.linalg.norm(goals[lag:] - goals[:-lag], axis=1)[_same_episode(starts, lag)]
+    return float(np.median(moved)) if len(moved) else 0.0
+
+
+def _same_episode(
+    starts: Int[np.ndarray, " episodes+1"], lag: int
+) -> Bool[np.ndarray, " states-lag"]:
+    """For each state, whether the state `lag` rows later belongs to the same episode."""
+    episode = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    return episode[lag:] == episode[:-lag]
+
+
+def straight(
+    centres: Float[np.ndarray, "count goal"],
+    passage: Bool[np.ndarray, "count count"],
+    asked: Bool[np.ndarray, "count count"],
+    stride: float,
+) -> Bool[np.ndarray, "count count"]:
+    """Between which of the pairs asked for recorded passages lead along the straight line.
+
+    The line is followed in strides. Each must stay in its place, or lead to a place to or from
+    which there is a passage.
+    """
+    joined = passage | passage.T | np.eye(len(centres), dtype=bool)
+    free = np.zeros_like(joined)
+    begin, end = np.nonzero(asked)
+    way = centres[end] - centres[begin]
+    length = np.linalg.norm(way, axis=1)
+    # Without movement there are no lines to follow.
+    strides = np.ceil(length / stride) if stride > 0 else np.full(len(length), np.inf)
+    tree, here, step = cKDTree(centres), begin.copy(), 0
+    going = np.flatnonzero(np.isfinite(strides))
+    while len(going):
+        step += 1
+        share = np.minimum(step / np.maximum(strides[going], 1.0), 1.0)[:, None]
+        there = tree.query(centres[begin[going]] + share * way[going], workers=-1)[1]
+        onward = joined[here[going], there]
+        here[going] = there
+        arrived = onward & (step >= strides[going])
+        free[begin[going[arrived]], end[going[arrived]]] = True
+        going = going[onward & ~arrived]
+    return free
 
 
 def nearest_joined(
@@ -101,10 +183,9 @@ def passage_lags(
     passages: int,
 ) -> Int[np.ndarray, "count count"]:
     """The smallest lag with enough recorded passages between two places; 0 if there is none."""
-    episode = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     found = np.zeros((count, count), np.int64)
     for lag in sorted(lags, reverse=True):
-        same = episode[lag:] == episode[:-lag]
+        same = _same_episode(starts, lag)
         pairs = nearest[:-lag][same] * count + nearest[lag:][same]
         seen = np.bincount(pairs, minlength=count * count).reshape(count, count)
         found[seen >= passages] = lag

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from merlin.deploy.graph import Graph, Value
-from merlin.deploy.lookahead import pick
+from merlin.deploy.lookahead import NO_LUCK, pick
 from merlin.deploy.networks import Cnn, forward
 from merlin.deploy.weights import Weights, read
 from merlin.errors import MerlinError
@@ -82,9 +82,11 @@ def build(weights: Weights, *chances: np.ndarray) -> bytes:
     seen, wanted = _inputs(weights)
     state, goal = seen.given(graph), wanted.given(graph)
     told: Any = Value(graph, "horizon", np.zeros(1, np.float32))
+    near: Any = None
+    unasked = told == UNTOLD
     if weights.places is not None:
-        goal, steps = weights.places.heading(state, goal)
-        told = np.where(told == UNTOLD, steps, told)
+        goal, steps, near = weights.places.heading(state, goal)
+        told = np.where(unasked, steps, told)
     state, goal = seen.standardised(state), wanted.standardised(goal)
     if weights.horizon is not None:
         chosen = weights.judge is None and weights.places is None
@@ -99,7 +101,11 @@ def build(weights: Weights, *chances: np.ndarray) -> bytes:
             graph.output("std", spread)
         unit = weights.within_bounds(raw[..., :size])
     else:
-        unit = _chosen(weights, state[..., None, :], goal[..., None, :], told, *chances)
+        rows = state[..., None, :], goal[..., None, :]
+        unit = _chosen(weights, *rows, told, *chances)
+        if weights.critic is not None:
+            preferred = np.where(unasked[..., None], _preferred(weights, *rows), unit)
+            unit = np.where(near[..., None], preferred, unit)
     graph.output("action", unit * weights.action_scale + weights.action_centre)
     info = helper.make_tensor_value_info
     model = helper.make_model(
@@ -145,6 +151,15 @@ def _chosen(weights: Weights, state: Any, goal: Any, horizon: Any, *chances: np.
     return pick(proposed, np.where(unasked, best, 0))
 
 
+def _preferred(weights: Weights, state: Any, goal: Any) -> Any:
+    """The proposal that the critic of Merlin-map prefers, for standardised inputs."""
+    gaussians, critic = weights.gaussians, weights.critic
+    assert critic is not None
+    mixtures = gaussians.mixture(forward(weights.layers, state, goal, weights.untold))
+    proposed, likely = gaussians.proposals(mixtures, gaussians.haste, *NO_LUCK)
+    return pick(proposed, critic.cost(state, goal, proposed, likely).argmin(axis=-1))
+
+
 def verify(content: bytes, weights: Weights, policy: Any) -> float:
     """The largest difference to the JAX policy on random inputs; fails if it exceeds rounding."""
     runtime = extras.require("onnxruntime", "export", "the export")
@@ -165,8 +180,8 @@ def verify(content: bytes, weights: Weights, policy: Any) -> float:
             (action,) = session.run(["action"], rows)
             wanted = np.asarray(act(*rows.values()))
             right = wanted[:, None]
-            if weights.judge is not None and horizon is None:
-                right = _as_good(policy, rows)
+            if horizon is None and (weights.judge is not None or weights.critic is not None):
+                right = np.concatenate([right, _as_good(policy, rows)], axis=1)
             difference = (np.abs(action[:, None] - right) / unit).max(axis=2).min(axis=1)
             largest[some] = np.maximum(largest[some], difference)
     if not (largest <= TOLERANCE).all():
@@ -187,15 +202,9 @@ def _as_good(policy: Any, rows: dict[str, np.ndarray]) -> np.ndarray:
     states, goals = rows["observation"], rows["goal"]
     if isinstance(policy, SeeingPolicy):
         states = np.asarray(jax.vmap(policy.encoder)(jnp.asarray(states)))
-    policy = _inner(policy)
-
-    def judged(state: jax.Array, goal: jax.Array) -> jax.Array:
-        mixture, actions, _ = policy.proposals(state, goal, policy.chances(None))
-        costs = jax.vmap(policy.cost, (None, None, None, 0))(state, goal, mixture, actions)
-        same = jnp.isclose(costs, jnp.min(costs), rtol=TIE, atol=TIE)
-        return jnp.where(same[:, None], actions, jnp.inf)
-
-    return np.asarray(jax.jit(jax.vmap(judged))(states, goals))
+    actions, costs = jax.jit(jax.vmap(_inner(policy).judged))(states, goals)
+    same = jnp.isclose(costs, costs.min(axis=1, keepdims=True), rtol=TIE, atol=TIE)
+    return np.asarray(jnp.where(same[..., None], actions, jnp.inf))
 
 
 class Input(NamedTuple):

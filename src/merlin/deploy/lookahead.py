@@ -1,6 +1,7 @@
-"""Merlin-plus on NumPy arrays: a mixture of Gaussians, and a judge of its proposals.
+"""A mixture of Gaussians on NumPy arrays, and what chooses among its proposals.
 
-The arithmetic of `learners.plus` and `learners.judge`, for actions scaled to [-1, 1]. Arrays have
+The arithmetic of `policies.mixture`, of the judge of Merlin-plus (`learners.judge`) and of the
+critic of Merlin-map (`policies.critic`), for actions scaled to [-1, 1]. Arrays have
 shape (..., proposals, width). Like `networks`, this also runs on the values of a graph.
 """
 
@@ -12,6 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from merlin.deploy.networks import Layer, fits, forward
+
+NO_LUCK = np.zeros((0, 1), np.float32), np.zeros((0, 1), np.float32)
+"""Random numbers for no sampled proposal."""
 
 
 class Mixture(NamedTuple):
@@ -87,6 +91,35 @@ class Gaussians:
         mean, std = pick(mixture.means, which), pick(mixture.stds, which)
         return np.clip(mean + std * noise * self._per_unit, -1.0, 1.0)
 
+    def proposals(
+        self, mixtures: Mixture, haste: Any, luck: np.ndarray, noise: np.ndarray
+    ) -> tuple[Any, Any]:
+        """The proposed actions, and the log density of each in the mixture of the first row.
+
+        The densest component comes first, then that of the second row times each factor of `haste`,
+        then sampled ones.
+        """
+        dense, mixture = self.densest(mixtures), mixtures.first()
+        actions = [dense[..., :1, :], np.clip(dense[..., 1:, :] * haste[:, None], -1.0, 1.0)]
+        if len(luck):
+            actions.append(self.draw(mixture, luck, noise).astype(np.float32))
+        proposed = np.concatenate(actions, axis=-2)
+        return proposed, self.log_density(mixture, proposed)
+
+
+@dataclass(frozen=True)
+class Critic:
+    """The critic of Merlin-map, which chooses among proposals; inputs are standardised."""
+
+    layers: tuple[Layer, ...]
+    square_error: float
+    caution: float
+
+    def cost(self, states: Any, goals: Any, actions: Any, likely: Any) -> Any:
+        """Steps to the goal after each action, minus its weighted log density."""
+        value = forward(self.layers, states, goals, actions).sum(axis=-1)
+        return value * -1.0 - likely * (self.caution * self.square_error)
+
 
 @dataclass(frozen=True)
 class Judge:
@@ -107,18 +140,8 @@ class Judge:
     def proposals(
         self, gaussians: Gaussians, mixtures: Mixture, luck: np.ndarray, noise: np.ndarray
     ) -> tuple[Any, Any]:
-        """The proposed actions, and the log density of each in the mixture of the first row.
-
-        The densest component comes first, then the aggressive proposals from the mixture of the
-        second row, then the sampled ones.
-        """
-        dense, mixture = gaussians.densest(mixtures), mixtures.first()
-        haste = gaussians.haste[: self.candidates, None]
-        actions = [dense[..., :1, :], np.clip(dense[..., 1:, :] * haste, -1.0, 1.0)]
-        if len(luck):
-            actions.append(gaussians.draw(mixture, luck, noise).astype(np.float32))
-        proposed = np.concatenate(actions, axis=-2)
-        return proposed, gaussians.log_density(mixture, proposed)
+        """As many proposals as the judge was trained with, and their log densities."""
+        return gaussians.proposals(mixtures, gaussians.haste[: self.candidates], luck, noise)
 
     def cost(self, states: Any, goals: Any, actions: Any, likely: Any) -> Any:
         """Steps to the goal via each action, minus its weighted log density."""

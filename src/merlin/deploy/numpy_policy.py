@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from merlin.deploy.lookahead import Mixture
+from merlin.deploy.lookahead import NO_LUCK, Mixture
 from merlin.deploy.networks import ACTIVATIONS, Layer, forward
 from merlin.deploy.places import Places
 from merlin.deploy.weights import Weights, read
@@ -218,11 +218,16 @@ class MixturePolicy(Policy):
         self, state: np.ndarray, goal: np.ndarray, horizons: list[float | None]
     ) -> tuple[np.ndarray, Mixture]:
         """The standardised state and goal, and the mixture for each horizon."""
+        return self._embedded(state, goal, self.weights.embed(np.array(horizons, np.float32)))
+
+    def _embedded(
+        self, state: np.ndarray, goal: np.ndarray, embedded: np.ndarray
+    ) -> tuple[np.ndarray, Mixture]:
+        """The same for embedded horizons."""
         weights = self.weights
         raw = np.concatenate([state, goal], dtype=np.float32)
         self._check(raw)
         x = np.clip(raw - self._shift, self._floor, self._limit) * self._scale
-        embedded = weights.embed(np.array(horizons, np.float32))
         return x, weights.gaussians.mixture(forward(weights.layers, x[None], embedded))
 
 
@@ -248,13 +253,25 @@ class MapPolicy(MixturePolicy):
         raw = np.concatenate([state, goal], dtype=np.float32)
         self._check(raw)
         state, goal = np.split(raw, [self._sizes[0]])
-        towards, steps = self._places.heading(state, goal)
+        towards, steps, near = self._places.heading(state, goal)
+        if horizon is None and near:
+            return self._choose(state, goal)
         told = float(steps) if horizon is None else horizon
         _, mixture = self._mixtures(state, towards, [told])
         noise = self._rng.standard_normal((1, len(self.weights.action_scale)), np.float32)
         luck = np.zeros((1, self.weights.components), np.float32)
         drawn = self.weights.gaussians.draw(mixture, luck, self._places.temperature * noise)
         return self.weights.action_centre + self.weights.action_scale * drawn[0]
+
+    def _choose(self, state: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        """The proposal that the critic prefers."""
+        weights = self.weights
+        assert weights.critic is not None
+        x, mixtures = self._embedded(state, goal, weights.untold)
+        units, likely = weights.gaussians.proposals(mixtures, weights.gaussians.haste, *NO_LUCK)
+        state, goal = x[None, : self._sizes[0]], x[None, self._sizes[0] :]
+        unit = units[weights.critic.cost(state, goal, units, likely).argmin()]
+        return weights.action_centre + weights.action_scale * unit
 
     def reach(self, observation: Any, goal: Any) -> Reach:
         """Whether the map has a path from a state to a goal, and its number of steps."""

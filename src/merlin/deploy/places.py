@@ -32,12 +32,12 @@ class Places:
         off = goals[..., None, :] - self.centres
         return (off * off).sum(axis=-1).argmin(axis=-1)
 
-    def heading(self, states: Any, goals: Any) -> tuple[Any, Any]:
-        """The goals and horizons to give to the executor."""
+    def heading(self, states: Any, goals: Any) -> tuple[Any, Any, Any]:
+        """The goals and horizons to give to the executor, and where they are the goals given."""
         cell = self.cell(states, goals)
         head = entries(entries(cell, self._heads), self.centres)
         near = entries(cell, self._near) == 1.0
-        return np.where(near[..., None], goals, head), entries(cell, self._told)
+        return np.where(near[..., None], goals, head), entries(cell, self._told), near
 
     @cached_property
     def _heads(self) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from merlin.deploy.lookahead import Gaussians, Judge
+from merlin.deploy.lookahead import Critic, Gaussians, Judge
 from merlin.deploy.networks import (
     ACTIVATIONS,
     Cnn,
@@ -57,7 +57,7 @@ class Weights:
     the embedded horizon. Its output has the size of an action, or twice that, where the second half
     is the standard deviation. With several `components`, it contains means, standard deviations and
     weights. `judge` evaluates their proposals. With `places`, the goal and the horizon are those of
-    the next waypoint.
+    the next waypoint; near goals have no horizon, and `critic` chooses among proposals.
 
     A hierarchical policy also has `low`. The first network then outputs a subgoal direction, and
     `low` maps the normalised observation and that direction to the action.
@@ -85,6 +85,7 @@ class Weights:
     judge: Judge | None = None
     low: tuple[Layer, ...] = ()
     places: Places | None = None
+    critic: Critic | None = None
 
     @property
     def gaussian(self) -> bool:
@@ -136,6 +137,12 @@ class Weights:
         angles = horizons[..., None] * self.frequencies
         return np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
 
+    @property
+    def untold(self) -> np.ndarray:
+        """What stands for the embedding if there is no horizon, and the aggressive one."""
+        soon = self.embed(np.array([self.constants.soon], np.float32))
+        return np.concatenate([np.zeros_like(soon), soon]).astype(np.float32)
+
     def fits(self) -> bool:
         """Whether all arrays have consistent types and sizes."""
         states, goals, actions = map(
@@ -166,6 +173,7 @@ class Weights:
             and (self.cnn is None or self.cnn.fits())
             and (judge is None or judge.fits(states, goals, actions, self.max_period))
             and (self.places is None or self.places.fits(states, goals))
+            and (self.critic is None or fits(self.critic.layers, states + goals + actions, (1,)))
         )
 
 
@@ -230,6 +238,7 @@ def _weights(
         cnn, arrays = _cnn(arrays, about, constants)
         places, arrays = _places(arrays, settings)
         judge = _judge(arrays, settings, max_period, constants)
+        critic = None if places is None else _critic(arrays, settings)
         layers, low = _layers(arrays, "net.layers."), _layers(arrays, "net.low.layers.")
         layers = layers or _layers(arrays, "net.high.layers.")
         for name in ("observation_normaliser", "goal_normaliser"):
@@ -256,6 +265,7 @@ def _weights(
         judge=judge,
         low=low,
         places=places,
+        critic=critic,
     )
 
 
@@ -343,6 +353,12 @@ def _judge(
         caution=settings.caution,
         discount=settings.discount,
     )
+
+
+def _critic(arrays: dict[str, np.ndarray], settings: Settings) -> Critic:
+    """Remove the critic of a map's executor from the arrays and return it."""
+    layers, error = _layers(arrays, "critic.layers."), float(arrays.pop("square_error"))
+    return Critic(layers, error, settings.caution)
 
 
 def _places(

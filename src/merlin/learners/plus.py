@@ -63,7 +63,7 @@ from merlin.learners.judge import (
 )
 from merlin.nets.cnn import Net
 from merlin.nets.layers import descend, descend_clipped, mixture_log_prob
-from merlin.policies.goal import GOAL_CONSTANTS, MIN_STD, GoalPolicy, make_policy, with_net
+from merlin.policies.goal import GOAL_CONSTANTS, GoalPolicy, make_policy, with_net
 from merlin.policies.mixture import (
     HASTE,
     MIXTURE_CONSTANTS,
@@ -74,6 +74,7 @@ from merlin.policies.mixture import (
     densest,
     draw,
     log_density,
+    mixture_of,
 )
 from merlin.types import Batch, Metrics, Spec
 
@@ -109,12 +110,7 @@ class MixturePolicy(GoalPolicy):
 
     def mixture(self, x: Float[Array, " inputs"]) -> Mixture:
         """The same as `distribution`, from the network's input."""
-        outputs = self.net(x)
-        size = self.components * self.dim
-        # A single component needs no weight, so the network is the same as Merlin's.
-        weights = outputs[2 * size :] if self.components > 1 else jnp.zeros(1)
-        means, stds = outputs[: 2 * size].reshape(2, self.components, -1)
-        return weights, jax.vmap(self.within_bounds)(means), jax.nn.softplus(stds) + MIN_STD
+        return mixture_of(self, self.net(x), self.components)
 
     def act(
         self,
@@ -195,6 +191,14 @@ class MixturePolicy(GoalPolicy):
         actions = jax.vmap(self.clip)(proposed)
         stds = jnp.concatenate([jnp.stack([narrow, *[loose] * len(HASTE)]), spread])
         return mixture, actions, stds[: 1 + self.candidates]
+
+    def judged(
+        self, observation: Float[Array, " observation"], goal: Float[Array, " goal"]
+    ) -> tuple[Float[Array, "proposals action"], Float[Array, " proposals"]]:
+        """The proposals of a policy without a key, and their costs."""
+        mixture, actions, _ = self.proposals(observation, goal, self.chances(None))
+        costs = jax.vmap(self.cost, (None, None, None, 0))(observation, goal, mixture, actions)
+        return actions, costs
 
     def cost(
         self,

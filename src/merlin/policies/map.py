@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from merlin.io.observations import checked
 from merlin.policies.base import Policy
+from merlin.policies.critic import CriticPolicy
 from merlin.types import Map
 
 
@@ -23,10 +24,11 @@ class Reach(NamedTuple):
 class MapPolicy(Policy):
     """Gives an executor the next waypoint on the way to the goal, and the number of steps to it.
 
-    Close to the goal, or if the map has no path to it, the executor gets the goal itself.
+    Close to the goal, or if the map has no path to it, the executor gets the goal itself, without
+    a horizon.
     """
 
-    executor: Policy
+    executor: CriticPolicy
     map: Map
     least: int = eqx.field(static=True)  # lower bound on the executor's horizon
 
@@ -43,7 +45,7 @@ class MapPolicy(Policy):
         return self.executor.temperature
 
     def with_temperature(self, temperature: float) -> "MapPolicy":
-        return replace(self, executor=self.executor.with_temperature(temperature))
+        return replace(self, executor=replace(self.executor, temperature=temperature))
 
     def act(
         self,
@@ -60,10 +62,21 @@ class MapPolicy(Policy):
         here, there = self.place(observation[self.map.phi]), self.place(goal)
         ahead = self.map.ahead[here, there]
         towards = jnp.where(ahead < 0, goal, self.map.centres[ahead])
-        if horizon is None:
-            horizon = jnp.maximum(self.map.told[here, there], self.least).astype(jnp.float32)
         executor = self.executor if key is not None else self.executor.with_temperature(0.0)
-        return executor.act(observation, towards, horizon, key)
+        if horizon is not None:
+            return executor.act(observation, towards, horizon, key)
+        steps = jnp.maximum(self.map.told[here, there], self.least).astype(jnp.float32)
+        on_the_way = executor.act(observation, towards, steps, key)
+        return jnp.where(ahead < 0, executor.act(observation, goal), on_the_way)
+
+    def judged(
+        self, observation: Float[Array, " observation"], goal: Float[Array, " goal"]
+    ) -> tuple[Float[Array, "proposals action"], Float[Array, " proposals"]]:
+        """The executor's proposals and their costs; infinite if it heads for a waypoint."""
+        mixture, actions = self.executor.proposals(observation, goal)
+        costs = self.executor.costs(observation, goal, mixture, actions)
+        near = self.map.ahead[self.place(observation[self.map.phi]), self.place(goal)] < 0
+        return jnp.where(near, actions, jnp.inf), costs
 
     def place(self, goal: Float[Array, "*batch goal"]) -> Int[Array, "*batch"]:
         """The place to which a goal belongs."""

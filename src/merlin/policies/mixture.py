@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from merlin.policies.goal import MIN_STD, GoalPolicy
+
 NARROW = 0.05
 """Lower bound on the width of a component when comparing densities, relative to the half range.
 
@@ -25,6 +27,15 @@ Mixture = tuple[
 """Log weights (up to a constant), means and standard deviations."""
 Chances = tuple[Float[Array, "candidates components"], Float[Array, "candidates action"]]
 """Standard Gumbel noise for choosing components, and standard normal noise."""
+
+
+def mixture_of(policy: GoalPolicy, outputs: Float[Array, " outputs"], components: int) -> Mixture:
+    """The mixture that the outputs of a policy's network describe."""
+    size = components * len(policy.action_centre)
+    # A single component needs no weight, so the network is the same as Merlin's.
+    weights = outputs[2 * size :] if components > 1 else jnp.zeros(1)
+    means, stds = outputs[: 2 * size].reshape(2, components, -1)
+    return weights, jax.vmap(policy.within_bounds)(means), jax.nn.softplus(stds) + MIN_STD
 
 
 def densest(
