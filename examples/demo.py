@@ -1,8 +1,8 @@
 """The first minute: random play in four rooms becomes a policy that reaches any goal.
 
 Merlin, the paper's method, and Merlin-map, which needs no tuning, learn from the same data. Both
-are scored on the same episodes and drawn where they differ. Writes runs/demo/; its corner.gif is the
-picture in the README.
+are scored on the same episodes and drawn where they differ. Writes runs/demo/, in which corner.gif
+is the picture in the README.
 """
 
 import shutil

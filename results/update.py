@@ -70,8 +70,8 @@ def short(states: Sequence[Row], everything: Sequence[Row]) -> str:
         return NOTHING
     report = build(states)
     block = (
-        f"**What holds.** {totals(findings(everything))} [What the paper claims](docs/claims.md) lists each with "
-        "the statistic that decides it.\n\n"
+        f"**What holds.** {totals(findings(everything))} [What the paper claims](docs/claims.md) "
+        "lists each with the statistic that decides it.\n\n"
         f"{markdown_table(summary(states))}\n"
         "Averages over the tasks that all methods have, of the policy after the last update. The "
         "return is discounted by 0.98 and at most 31.79; rank 1 is the highest return. A dash: the "

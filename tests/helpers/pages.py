@@ -63,7 +63,7 @@ def _separate(words: list[str]) -> list[list[str]]:
 def follow(page: Path, folder: Path, change=cheaper) -> list[str]:
     """Do what a tutorial says, block by block; what each block printed.
 
-    Python that starts with the name of a file is saved under it; other Python is run as one session.
+    Python that starts with the name of a file is saved under it; other Python is one session.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     session, printed = "", []
