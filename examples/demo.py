@@ -1,7 +1,8 @@
 """The first minute: random play in four rooms becomes a policy that reaches any goal.
 
 Merlin, the paper's method, and Merlin-map, which needs no tuning, learn from the same data. Both
-are scored on the same episodes and drawn where they differ. Writes runs/demo/.
+are scored on the same episodes and drawn where they differ. Writes runs/demo/, in which corner.gif
+is the picture in the README.
 """
 
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 from rich.table import Table
 
@@ -18,14 +20,16 @@ import merlin
 from merlin.deploy.play import write_page
 from merlin.envs.point import ROOMS
 from merlin.envs.rollout import Rollout
-from merlin.evaluation import figures
+from merlin.evaluation import figures, video
 from merlin.evaluation.evaluate import play, score
 from merlin.policies.base import Policy
 
 TASK, EPISODES = "PointRooms", 1000
 OUT = Path("runs/demo")
-UPDATES = {"merlin": 2000, "merlin-map": 2000}
+UPDATES = {"merlin": 1000, "merlin-map": 1000}
 SHOWN = 3
+STEPS, TILE = 25, 280
+"""How long the film is, and how wide each half."""
 
 
 def main() -> None:
@@ -52,10 +56,12 @@ def main() -> None:
     Console().print(table)
 
     tell(began, "drawing")
+    film = corner_film(played["merlin"], played["merlin-map"])
     corners = corner_picture(played["merlin"], played["merlin-map"])
     field = field_picture(runs["merlin"].policy)
     page = write_page([OUT / name for name in runs], OUT / "play.html")["path"]
-    print(f"  {corners}  where Merlin stands still and Merlin-map goes around")
+    print(f"  {film}  Merlin stops at a corner, Merlin-map goes around it")
+    print(f"  {corners}  three such episodes")
     print(f"  {field}  where Merlin goes from every place, for one goal")
     print(f"  {page}  both policies in your browser: open it, click a goal")
     tell(began, "done")
@@ -74,9 +80,38 @@ def interval(values: dict) -> str:
     return "{:.2f} [{:.2f}, {:.2f}]".format(values["mean"], *values["ci95"])
 
 
+def only_map_finishes(merlin_played: Rollout, map_played: Rollout) -> np.ndarray:
+    """Which episodes Merlin does not finish and Merlin-map does."""
+    return map_played.success[:, -1] & ~merlin_played.success[:, -1]
+
+
+def one_episode(played: Rollout, index: int) -> Rollout:
+    return type(played)(*(field[index : index + 1] for field in played))
+
+
+def corner_film(merlin_played: Rollout, map_played: Rollout) -> Path:
+    """The first such episode as a GIF, the two policies side by side."""
+    index = int(np.flatnonzero(only_map_finishes(merlin_played, map_played))[0])
+    halves = []
+    for name, played in (("Merlin", merlin_played), ("Merlin-map", map_played)):
+        one = one_episode(played, index)
+        (frames,) = video.film(merlin.TASKS[TASK], one, video.FINAL_SEED + index, TILE)
+        halves.append([named(frame, name) for frame in frames[: STEPS + 1]])
+    video.write_video(OUT / "corner.gif", video.mosaic(halves))
+    return OUT / "corner.gif"
+
+
+def named(frame: np.ndarray, name: str) -> np.ndarray:
+    """A frame with the name of its policy above."""
+    strip = Image.new("RGB", (frame.shape[1], 22), "white")
+    middle = (frame.shape[1] / 2, 11)
+    ImageDraw.Draw(strip).text(middle, name, "black", ImageFont.load_default(16), anchor="mm")
+    return np.concatenate([np.asarray(strip), frame])
+
+
 def corner_picture(merlin_played: Rollout, map_played: Rollout) -> Path:
     """The first episodes that Merlin does not finish and Merlin-map does."""
-    only_map = map_played.success[:, -1] & ~merlin_played.success[:, -1]
+    only_map = only_map_finishes(merlin_played, map_played)
     chosen = np.flatnonzero(only_map)[:SHOWN]
     figure = Figure(figsize=(9, 6.4))
     rows = figure.subplots(2, SHOWN)
@@ -85,11 +120,12 @@ def corner_picture(merlin_played: Rollout, map_played: Rollout) -> Path:
     ):
         for axes, index in zip(row, chosen, strict=False):
             figures.arena(axes, ROOMS)
-            figures.paths(axes, type(played)(*(f[index : index + 1] for f in played)), radius=1.0)
+            figures.paths(axes, one_episode(played, index), radius=1.0)
             axes.set_title(f"{name}: {ending(played, index)}", fontsize=9)
     figure.suptitle(
-        f"Three of the {only_map.sum()} of {len(only_map)} episodes that only Merlin-map finishes: "
-        "start (dot), goal (disc)",
+        f"{len(chosen)} of the {only_map.sum()} of {len(only_map)} episodes that only Merlin-map "
+        "finishes. Dot: start; disc: goal;\ndark: walls; light: where the centre of the robot, a "
+        "disc of radius 0.5, cannot be",
         fontsize=10,
     )
     figure.tight_layout()
@@ -112,7 +148,7 @@ def field_picture(policy: Policy) -> Path:
         figures.goal_disc(axes, goal, radius=1.0)
         figures.vector_field(axes, policy, goal, horizon=horizon, walls=ROOMS)
         axes.set_title(f"horizon {horizon}")
-    figure.suptitle("The policy's mean action around one goal")
+    figure.suptitle("Merlin's mean action at every place, for one goal and three horizons")
     return figures.save(figure, OUT / "vector_field.png")
 
 

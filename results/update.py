@@ -50,7 +50,7 @@ def pages() -> dict[Path, str]:
     """Every page that shows results, as it should be."""
     states, images = rows_of(STATE), rows_of(PIXELS)
     blocks = {
-        ROOT / "README.md": short(states),
+        ROOT / "README.md": short(states, states + images),
         ROOT / "docs" / "results.md": full(states, states + images),
         ROOT / "docs" / "claims.md": decided(states + images),
         ROOT / "docs" / "pixels.md": headline(build(images)) if images else NOTHING,
@@ -64,17 +64,19 @@ def pages() -> dict[Path, str]:
     return {path: with_headline(path.read_text(), text) for path, text in blocks.items()}
 
 
-def short(states: Sequence[Row]) -> str:
-    """One table and one figure."""
+def short(states: Sequence[Row], everything: Sequence[Row]) -> str:
+    """One table, one figure, and how many of the paper's claims hold."""
     if not any(row.grid == "paper" for row in states):
         return NOTHING
     report = build(states)
     block = (
+        f"**What holds.** {totals(findings(everything))} [What the paper claims](docs/claims.md) "
+        "lists each with the statistic that decides it.\n\n"
+        f"{markdown_table(summary(states))}\n"
         "Averages over the tasks that all methods have, of the policy after the last update. The "
         "return is discounted by 0.98 and at most 31.79; rank 1 is the highest return. A dash: the "
         "method has fewer than half of the tasks on the same data and after as many updates. "
-        f"Updates: {report.updates.partition('; a cell')[0]}.\n\n"
-        f"{markdown_table(summary(states))}"
+        f"Updates: {report.updates.partition('; a cell')[0]}.\n"
     )
     figure = next((figure for figure in report.figures if figure.name == FIGURE), None)
     if figure is None:

@@ -11,12 +11,13 @@ import pytest
 
 import merlin
 from helpers import bench_rows
+from helpers.pages import blocks
 
 ROOT = Path(__file__).parent.parent
 
 
 def code(page, language):
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    return [content for name, content in blocks(ROOT / page) if name == language]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/data.md"])

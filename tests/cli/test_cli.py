@@ -132,7 +132,7 @@ def test_train_without_a_task_says_so(call, call_json, tmp_path):
 
 def test_eval_scores_a_run(call, call_json, run_folder):
     text = call("eval", run_folder, "--episodes", 10).out
-    assert "merlin on PointReach, 60 updates, 2 seed(s), final policy" in text
+    assert "merlin on PointReach, 60 updates, 2 seeds, final policy" in text
     found = call_json("eval", run_folder, "--episodes", 10)
     assert (found["task"], found["algo"], found["episodes"]) == ("PointReach", "merlin", 10)
     assert (found["seeds"], found["horizon"]) == (2, 1)

@@ -29,4 +29,8 @@ def test_the_demo_shows_what_the_map_gains(tmp_path, monkeypatch, capsys):
     for name in ("corner.png", "vector_field.png"):
         with Image.open(tmp_path / "runs" / "demo" / name) as picture:
             assert picture.width > 800
+    film = tmp_path / "runs" / "demo" / "corner.gif"
+    assert film.stat().st_size < 300_000
+    with Image.open(film) as picture:
+        assert picture.n_frames >= 15  # Pillow joins frames that are the same
     assert (tmp_path / "runs" / "demo" / "play.html").stat().st_size > 100_000

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import inspect
 import io
 import itertools
 import json
@@ -136,6 +137,7 @@ def parse(arguments: Sequence[str]) -> Any:
                 prog="merlin",
                 description=DESCRIPTION,
                 args=list(arguments),
+                config=(tyro.conf.DisallowNone,),  # INT in the help, not {None}|INT
             )
     except SystemExit as stop:
         if stop.code in (0, None):
@@ -150,7 +152,7 @@ def _union(short: bool) -> Any:
     """All commands as one type; `short` keeps only the first line of each description."""
     options = []
     for name, command in COMMANDS.items():
-        about = (command.__doc__ or "").strip()
+        about = inspect.cleandoc(command.__doc__ or "")
         line = about.splitlines()[0] if short else about
         options.append(Annotated[command, tyro.conf.subcommand(name, description=line)])
     return Union[tuple(options)]  # noqa: UP007

@@ -88,8 +88,9 @@ class Eval:
         }
         if not self.json:
             rows = [(_told(row["horizon"]), row) for row in sweep]
-            title = "{algo} on {task}, {updates} updates, {seeds} seed(s), {checkpoint} policy"
-            console().print(scores(title.format(**about), rows))
+            seeds = "1 seed" if len(run.policies) == 1 else f"{len(run.policies)} seeds"
+            title = "{algo} on {task}, {updates} updates, {each}, {checkpoint} policy"
+            console().print(scores(title.format(**about, each=seeds), rows))
         if self.video is not None:
             save_video(
                 self.video,

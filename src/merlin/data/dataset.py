@@ -121,6 +121,7 @@ class Dataset:
         return np.diff(self.starts)
 
     def episode(self, index: int) -> Episode:
+        """One of the episodes, from 0 to `len(data) - 1`."""
         begin, end = int(self.starts[index]), int(self.starts[index + 1])
         return Episode(
             observations=self.observations[begin:end],
