@@ -159,7 +159,11 @@ def _check_spaces(env: gymnasium.Env, name: str) -> tuple[dict[str, int], np.nda
             f"task {name}: is not a goal environment; its observation must be a Dict of "
             f"{', '.join(sorted(KEYS))}."
         )
-    if not isinstance(action, gymnasium.spaces.Box) or len(action.shape) != 1 or not action.shape[0]:
+    if (
+        not isinstance(action, gymnasium.spaces.Box)
+        or len(action.shape) != 1
+        or not action.shape[0]
+    ):
         raise MerlinError(
             f"task {name}: its action space is {action}, but must be a one-dimensional Box; wrap "
             "the environment in one that takes continuous actions."
