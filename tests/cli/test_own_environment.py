@@ -132,17 +132,17 @@ def test_options_are_kept_with_the_data(folder):
 def test_ctrl_c_during_a_collection(folder):
     """One sentence, nothing at the destination, and the same command goes on."""
     asked = ["collect", "slow_world:own/Slow-v0", "--episodes", "200", "--out", "data"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, *asked, "--workers", "1"],
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", INTERRUPTIBLE, *asked, "--workers", "1"],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    while not list(folder.glob(".data.parts/*.npz")):
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    ) as process:
+        while not list(folder.glob(".data.parts/*.npz")):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said == "merlin: stopped; run the same command again to resume.\n"
     assert not (folder / "data").exists()

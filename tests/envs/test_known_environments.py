@@ -26,7 +26,7 @@ FEW = ["--updates", 20, "--eval-episodes", 5, "--final-episodes", 5, "--set", "h
 
 
 def distance(seen):
-    return np.linalg.norm(seen["achieved_goal"] - seen["desired_goal"])
+    return np.linalg.norm(seen["achieved_goal"] - seen["desired_goal"], axis=-1)
 
 
 def panda(env, seen, worth, info):
