@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,24 @@ import pytest
 import merlin
 from helpers import own_envs
 
+SLOW = """
+import time
+import gymnasium
+from line_world import Line
+
+class Slow(Line):
+    def step(self, action):
+        time.sleep(0.005)
+        return super().step(action)
+
+gymnasium.register("own/Slow-v0", entry_point=Slow, max_episode_steps=20)
+"""
+INTERRUPTIBLE = """
+import signal
+from merlin.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in background
+main()
+"""
 COMMAND = str(Path(sys.executable).with_name("merlin"))
 
 
@@ -23,6 +43,9 @@ def folder(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
     code = next(c for c in page.split("```python\n")[1:] if c.startswith("# ring_world.py"))
     (tmp_path / "ring_world.py").write_text(code.split("```")[0])
+    (tmp_path / "exit_world.py").write_text("import sys\nsys.exit(4)\n")
+    (tmp_path / "syntax_world.py").write_text("def f(:\n")
+    (tmp_path / "slow_world.py").write_text(SLOW)
     (tmp_path / "numpy.py").write_text("open('replaced', 'w')\nraise SystemExit('not NumPy')\n")
     return tmp_path
 
@@ -78,7 +101,13 @@ def test_an_environment_is_checked(folder):
         (["line_world:own/Keyed-v0", "--env-args", "size"], "key=value"),
         (["line_world:own/Keyed-v0", "--env-args", "no_such=1"], "no_such"),
         (["line_world:own/Keyed-v0", "--success-key", "no_such"], "--success-key"),
-        (["line_world:own/Keyed-v0", "--max-steps", "0"], "--max-steps"),
+        (["line_world:own/Keyed-v0", "--max-steps", "0"], "--max-steps: 0 is below 2"),
+        (["line_world:own/Keyed-v0", "--max-steps", "1"], "--max-steps: 1 is below 2"),
+        (["line_world:own/Keyed-v0", "--env-args", "size=x"], "reset(seed=...) failed (TypeError"),
+        (["line_world:own/Keyed-v0", "--goal-reward", "nan"], "--goal-reward: nan is not"),
+        (["line_world:own/No-v0"], "`No` doesn't exist"),
+        (["exit_world:own/Exit-v0"], "SystemExit: 4, in line 2 of"),
+        (["syntax_world:own/Syntax-v0"], "SyntaxError: invalid syntax, in line 1 of"),
         (["no_world:own/Keyed-v0"], "no_world"),
         (["FetchReach", "--max-steps", "3"], "merlin's tasks"),
     ],
@@ -98,6 +127,39 @@ def test_options_are_kept_with_the_data(folder):
     assert data.task == f"{name}?max_steps=7&goal_reward=-0.25&args.size=5"
     assert data.lengths.tolist() == [7] * 5
     assert np.abs(data.desired_goals).max() > 1
+
+
+def test_ctrl_c_during_a_collection(folder):
+    """One sentence, nothing at the destination, and the same command goes on."""
+    asked = ["collect", "slow_world:own/Slow-v0", "--episodes", "200", "--out", "data"]
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", INTERRUPTIBLE, *asked, "--workers", "1"],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not list(folder.glob(".data.parts/*.npz")):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == "merlin: stopped; run the same command again to resume.\n"
+    assert not (folder / "data").exists()
+    run(folder, *asked)
+    whole = merlin.collect("helpers.own_envs:own/Keyed-v0", "random", episodes=200)
+    data = merlin.load(folder / "data")
+    np.testing.assert_array_equal(data.actions, whole.actions)
+    np.testing.assert_array_equal(data.observations, whole.observations)
+
+
+def test_info_tells_what_the_environment_said_of_success(folder):
+    asked = ["line_world:own/Ends-v0", "--episodes", 60, "--out", "data", "--workers", 1]
+    run(folder, "collect", *asked)
+    told = merlin.load(folder / "data").provenance["success"]["at_the_end"]
+    text = run(folder, "info", "data").stdout
+    assert f"at the end of {told:.1%} of them (told by info['is_success'])" in text
+    assert "not counted" not in text
 
 
 @pytest.mark.more

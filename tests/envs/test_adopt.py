@@ -205,7 +205,8 @@ def test_arguments_reach_the_environment():
     "name",
     [
         names.EnvName("own/Ring-v0"),
-        names.EnvName("own/Ring-v0", "ring.world", 5, "done & dusted", -0.5),
+        names.EnvName("own/Ring-v0", "ring.world", 5, "done & dusted"),
+        names.EnvName("own/Ring-v0", "ring.world", 5, goal_reward=-0.5),
         names.EnvName("Env-v1", arguments={"a": 1, "b": "two", "c": True, "d": "1", "e": "x=y&z"}),
     ],
 )

@@ -36,6 +36,22 @@ def test_the_rate_is_useful_at_any_speed(monkeypatch, capsys, unit, done, second
     assert int(hours) * 3600 + int(minutes) * 60 + int(rest) == pytest.approx(left, rel=0.02)
 
 
+def test_compilation_is_announced_and_does_not_count(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Progress("seed 0", 200, "updates") as bar:
+        bar.begin(50, "compiling")
+        assert capsys.readouterr().err == "seed 0: 50/200 updates  compiling\n"
+        now[0] += 60
+        bar.update(51, force=True)
+        now[0] += 10
+        bar.update(200)
+    assert capsys.readouterr().err.splitlines()[-1] == "seed 0: 200/200 updates  15 updates/s"
+    with Progress("seed 0", 200, "updates", quiet=True) as bar:
+        bar.begin(50, "compiling")
+    assert capsys.readouterr().err == ""
+
+
 def test_evaluations_are_a_table_on_a_terminal_and_lines_in_a_log(monkeypatch, capsys):
     scores = {"return": 21.339, "success": 0.75}
     with Progress("seed 0", 4000, "updates") as bar:

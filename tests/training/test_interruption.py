@@ -1,5 +1,6 @@
 """Signals: the command line saves and stops within seconds, library calls leave them alone."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -41,8 +42,10 @@ def test_a_method_of_seconds_per_update_shows_progress_and_stops(tmp_path):
         process = subprocess.Popen(
             [*MERLIN, "train", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
         )
-        line = first_line(process, "/200 updates", 300)
-        assert line.startswith("seed 0: ")
+        # At once, and again after the first update.
+        at_once = first_line(process, "/200 updates", 300)
+        assert re.fullmatch(r"seed 0: \d+/200 updates  compiling\n", at_once)
+        assert "compiling" not in first_line(process, "seed 0: ", 300)
         seconds, code, errors = stop(process, signal.SIGTERM)
         assert seconds < SECONDS_TO_STOP
         assert code == 130

@@ -17,13 +17,13 @@ import numpy as np
 import merlin
 from merlin.collection.behaviour import Behaviour, Expert, Uniform, play_episodes
 from merlin.collection.ogbench import STEPS_PER_JOB, Steps, regenerate
-from merlin.data.dataset import ORIGIN, Dataset
+from merlin.data.dataset import ORIGIN, SUCCESS, Dataset
 from merlin.data.formats import native, ogbench
 from merlin.data.images import Stream
 from merlin.data.parts import Parts
 from merlin.data.rendering import with_images
 from merlin.envs.ogbench import DOWNLOADED, REGENERATED, SIZES
-from merlin.envs.registry import Task, check_variant, find
+from merlin.envs.registry import Task, check_variant, find, own
 from merlin.envs.rollout import Rollout, concatenate
 from merlin.errors import MerlinError
 from merlin.experts import library
@@ -151,8 +151,20 @@ def _collect(
         action_high=high,
         task=task.name,
         variant=variant,
-        provenance=recipe.provenance(),
+        provenance={**recipe.provenance(), **_successes(task, played)},
     )
+
+
+def _successes(task: Task, played: Rollout) -> dict[str, Any]:
+    """What a user's environment said of success: its tolerance is not known, so record it."""
+    if own(task.name) is not None:
+        return {}
+    counted = np.arange(played.success.shape[1]) < played.lengths[:, None]
+    shares = {
+        "ever": float(np.mean((played.success & counted).any(1))),
+        "at_the_end": float(np.mean(played.success[:, -1])),
+    }
+    return {SUCCESS: {**shares, "told_by": task.scoring.in_words()["success"]}}
 
 
 def without_dust(values: np.ndarray) -> np.ndarray:
@@ -285,6 +297,7 @@ def _spread(
         Progress(f"collecting {recipe.task.name}", episodes, "episodes", quiet=quiet) as bar,
     ):
         done = episodes - sum(map(len, missing))
+        bar.update(done)  # the rate counts from here, since jobs may end at the same time
         for span, played in zip(missing, players.map(work.function, jobs), strict=True):
             kept[span.start] = played
             if disk:

@@ -8,8 +8,7 @@ import contextlib
 import importlib
 import os
 import sys
-import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,12 +16,12 @@ import gymnasium
 import numpy as np
 from gymnasium import wrappers
 
-from merlin.envs import scoring
-from merlin.envs.names import EnvName, parse
+from merlin.envs import calls, scoring
+from merlin.envs.calls import KEYS
+from merlin.envs.names import MIN_STEPS, EnvName, parse
 from merlin.envs.registry import Task
 from merlin.errors import MerlinError
 
-KEYS = ("observation", "achieved_goal", "desired_goal")
 PROBE_STEPS = 200
 """Maximum number of random steps used to probe an environment."""
 
@@ -40,9 +39,24 @@ def adopt(name: str) -> Task:
                 f"task {asked.base}: has no time limit; give one with --max-steps, "
                 "for example --max-steps 100."
             )
+        if steps < MIN_STEPS:
+            raise MerlinError(
+                f"task {asked.base}: has a time limit of {steps} step, but an episode needs at "
+                f"least {MIN_STEPS}; give a longer one with --max-steps."
+            )
         seen = probe(env, asked.base, min(steps, PROBE_STEPS))
     finally:
         env.close()
+    told = scoring.infer(
+        asked.base,
+        seen.info_keys,
+        seen.rewards,
+        seen.reward_at_goal,
+        success_key=asked.success_key,
+        goal_reward=asked.goal_reward,
+    )
+    for reward, info in seen.steps:
+        told(asked.base, reward, info)  # raises if it cannot be read
     return Task(
         name=name,
         env_id=asked.env_id,
@@ -55,14 +69,7 @@ def adopt(name: str) -> Task:
         action_high=tuple(map(float, high)),
         episode_steps=steps,
         ends=True,
-        scoring=scoring.infer(
-            asked.base,
-            seen.info_keys,
-            seen.rewards,
-            seen.reward_at_goal,
-            success_key=asked.success_key,
-            goal_reward=asked.goal_reward,
-        ),
+        scoring=told,
     )
 
 
@@ -104,8 +111,7 @@ class Seen(NamedTuple):
     info_keys: set[str]  # in every step
     rewards: set[float]
     reward_at_goal: float | None  # by compute_reward, if there is one
-    terminated: bool
-    truncated: bool
+    steps: list[tuple[float, Mapping[str, Any]]]  # reward and info of each
 
 
 def probe(env: gymnasium.Env, name: str, steps: int) -> Seen:
@@ -113,44 +119,36 @@ def probe(env: gymnasium.Env, name: str, steps: int) -> Seen:
     rng = np.random.default_rng(0)
     space = env.action_space
     assert isinstance(space, gymnasium.spaces.Box)
-    keys: set[str] | None = None
-    rewards: set[float] = set()
-    ended = [False, False]
-    info: dict[str, Any] = {}
+    steps_taken: list[tuple[float, Mapping[str, Any]]] = []
     observation = None
     for step in range(steps):
         if observation is None:
-            observation, _ = env.reset(seed=step)
-            _check_observation(observation, name)
+            observation = calls.reset(env, name, step)
         action = rng.uniform(space.low, space.high).astype(space.dtype)
-        observation, reward, terminated, truncated, info = env.step(action)
-        keys = set(info) if keys is None else keys & set(info)
-        rewards.add(float(reward))
-        ended = [ended[0] or bool(terminated), ended[1] or bool(truncated)]
-        goal = observation["desired_goal"]
-        if terminated or truncated:
-            observation = None
+        answer = calls.step(env, name, action)
+        steps_taken.append((answer.reward, dict(answer.info)))
+        observation = None if answer.terminated or answer.truncated else answer.observation
+    keys = set.intersection(*(set(info) for _, info in steps_taken))
     at_goal = None
-    if env.has_wrapper_attr("compute_reward") and not set(scoring.SUCCESS_KEYS) & (keys or set()):
-        goal = np.asarray(goal)
-        at_goal = float(env.get_wrapper_attr("compute_reward")(goal.copy(), goal, info))
-    return Seen(keys or set(), rewards, at_goal, *ended)
+    if env.has_wrapper_attr("compute_reward") and not set(scoring.SUCCESS_KEYS) & keys:
+        goal = answer.observation["desired_goal"]
+        advice = "fix it, or give a key of info with --success-key"
+        with calls.explained(name, "compute_reward failed at an achieved goal", advice):
+            at_goal = float(env.get_wrapper_attr("compute_reward")(goal.copy(), goal, answer.info))
+    return Seen(keys, {reward for reward, _ in steps_taken}, at_goal, steps_taken)
 
 
 def _open(asked: EnvName) -> tuple[gymnasium.Env, int | None]:
     """Make the environment; a failure becomes one sentence."""
-    try:
-        return make(asked)
-    except (ImportError, gymnasium.error.Error) as error:
-        why = " ".join(str(error).split())
-        raise MerlinError(f"task {asked.base}: cannot be made ({why}); check the name.") from None
-    except Exception as error:  # code of the user may raise anything
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise MerlinError(
-            f"task {asked.base}: cannot be made ({why}, in line {last.lineno} of {last.filename}); "
-            "check the environment and --env-args."
-        ) from None
+    with calls.explained(asked.base, "cannot be made", "check the environment and --env-args"):
+        try:
+            return make(asked)
+        except (ModuleNotFoundError, gymnasium.error.Error) as error:
+            why = " ".join(str(error).split()).removesuffix(".")
+            missing = error.name if isinstance(error, ModuleNotFoundError) else None
+            named = missing is None or f"{asked.module}.".startswith(f"{missing}.")
+            advice = "check the name" if named else f"{asked.module} needs it, so install it"
+            raise MerlinError(f"task {asked.base}: cannot be made ({why}); {advice}.") from None
 
 
 def _check_spaces(env: gymnasium.Env, name: str) -> tuple[dict[str, int], np.ndarray, np.ndarray]:
@@ -161,21 +159,34 @@ def _check_spaces(env: gymnasium.Env, name: str) -> tuple[dict[str, int], np.nda
             f"task {name}: is not a goal environment; its observation must be a Dict of "
             f"{', '.join(sorted(KEYS))}."
         )
-    if not isinstance(action, gymnasium.spaces.Box) or len(action.shape) != 1:
-        raise MerlinError(f"task {name}: its action space must be a one-dimensional Box.")
+    if (
+        not isinstance(action, gymnasium.spaces.Box)
+        or len(action.shape) != 1
+        or not action.shape[0]
+    ):
+        raise MerlinError(
+            f"task {name}: its action space is {action}, but must be a one-dimensional Box; wrap "
+            "the environment in one that takes continuous actions."
+        )
+    if not np.issubdtype(action.dtype, np.floating):
+        raise MerlinError(
+            f"task {name}: its actions are integers ({action}), but must be continuous; wrap the "
+            "environment in one that takes floats."
+        )
     if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
         raise MerlinError(f"task {name}: its action space is unbounded; give it finite bounds.")
+    if not (action.low.astype(np.float32) < action.high.astype(np.float32)).all():
+        raise MerlinError(
+            f"task {name}: a lower bound of its action space is not below the upper one; drop "
+            "actions that cannot vary."
+        )
+    for key in KEYS:
+        if len(space[key].shape or ()) != 1:
+            raise MerlinError(
+                f"task {name}: its {key} is {space[key]}, but must be a vector; wrap the "
+                "environment in one that gives vectors."
+            )
     shapes = {key: space[key].shape or () for key in KEYS}
-    if any(len(shape) != 1 for shape in shapes.values()):
-        raise MerlinError(f"task {name}: observations and goals must be vectors.")
     if shapes["achieved_goal"] != shapes["desired_goal"]:
         raise MerlinError(f"task {name}: achieved and desired goals must have the same size.")
     return {key: shape[0] for key, shape in shapes.items()}, action.low, action.high
-
-
-def _check_observation(observation: Any, name: str) -> None:
-    if not isinstance(observation, dict) or not set(KEYS) <= set(observation):
-        raise MerlinError(
-            f"task {name}: its reset does not return a dict of {', '.join(sorted(KEYS))}, although "
-            "its observation space says so; fix the environment."
-        )

@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 from jaxtyping import Bool, Float
 
-from merlin.envs import adopt, gl
+from merlin.envs import adopt, calls, gl
 from merlin.envs.names import EnvName
-from merlin.envs.registry import Task
+from merlin.envs.registry import Task, own
 from merlin.errors import MerlinError
 from merlin.parallel.workers import Pool, default_workers
 
@@ -97,13 +97,21 @@ class LocalBatch:
 
     def __init__(self, task: Task, n: int):
         self._task = task
-        self._envs: list[Any] = [make_single(task, **task.image_arguments()) for _ in range(n)]
+        self._foreign = own(task.name) is None
+        self._envs: list[Any] = [self._make() for _ in range(n)]
         self._goals: list[np.ndarray] = []
         self._last: list[tuple[Observation, bool, bool, bool]] = []
 
+    def _make(self) -> gymnasium.Env:
+        if not self._foreign:
+            return make_single(self._task, **self._task.image_arguments())
+        advice = "check the environment and --env-args"
+        with calls.explained(self._task.name, "cannot be made", advice):
+            return make_single(self._task)
+
     def reset(self, seeds: Sequence[int]) -> Observation:
         pairs = zip(self._envs, seeds, strict=True)
-        observations = [env.reset(seed=int(seed))[0] for env, seed in pairs]
+        observations = [self._reset(env, int(seed)) for env, seed in pairs]
         self._last = [(observation, False, False, False) for observation in observations]
         if self._task.goal == "image":
             self._goals = [env.goal_frame() for env in self._envs]
@@ -119,12 +127,17 @@ class LocalBatch:
             np.array(ended),
         )
 
+    def _reset(self, env: gymnasium.Env, seed: int) -> Observation:
+        return calls.reset(env, self._task.name, seed) if self._foreign else env.reset(seed=seed)[0]
+
     def _step(self, index: int, action: np.ndarray) -> tuple[Observation, bool, bool, bool]:
         """Step one environment: observation, reached (for the return), success, ended."""
         before, _, success, ended = self._last[index]
         if ended:
             return before, False, success, True
-        observation, reward, terminated, truncated, info = self._envs[index].step(action)
+        env = self._envs[index]
+        answer = calls.step(env, self._task.name, action) if self._foreign else env.step(action)
+        observation, reward, terminated, truncated, info = answer
         reached, success = self._task.scoring(self._task.name, float(reward), info)
         ended = self._task.ends and bool(terminated or truncated)
         if not np.array_equal(observation["desired_goal"], before["desired_goal"]):
@@ -196,7 +209,7 @@ def _step_batch(memory: dict[str, Any], actions: np.ndarray) -> Step:
 
 
 def _stack(observations: list[Observation]) -> Observation:
-    return {key: np.stack([o[key] for o in observations]) for key in adopt.KEYS}
+    return {key: np.stack([o[key] for o in observations]) for key in calls.KEYS}
 
 
 def _join(parts: list[Observation]) -> Observation:

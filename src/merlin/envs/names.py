@@ -4,6 +4,7 @@ The name contains all that is needed to make the environment. Datasets and runs 
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,8 @@ from urllib.parse import parse_qsl, quote
 
 from merlin.errors import MerlinError
 
+MIN_STEPS = 2
+"""Shortest time limit: collected episodes have as many states as steps, and need an action."""
 _ARGUMENT = "args."
 """Prefix of options that are arguments of the environment itself."""
 
@@ -27,8 +30,22 @@ class EnvName:
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of the environment
 
     def __post_init__(self) -> None:
-        if self.max_steps is not None and self.max_steps < 1:
-            raise MerlinError(f"max_steps: {self.max_steps} is below 1; give 1 or more.")
+        if self.max_steps is not None and self.max_steps < MIN_STEPS:
+            raise MerlinError(
+                f"max_steps: {self.max_steps} is below {MIN_STEPS}; give {MIN_STEPS} or more."
+            )
+        if self.goal_reward is not None and not math.isfinite(self.goal_reward):
+            raise MerlinError(f"goal_reward: {self.goal_reward} is not a number; give a reward.")
+        if self.goal_reward is not None and self.success_key is not None:
+            raise MerlinError(
+                "goal_reward: cannot be combined with success_key, since either decides when a "
+                "goal is reached; give one of the two."
+            )
+        if self.module is not None and not all(map(str.isidentifier, self.module.split("."))):
+            raise MerlinError(
+                f"task {self.base}: {self.module!r} is not the name of a module, such as "
+                "package.module; check it."
+            )
         for key, value in self.arguments.items():
             if not isinstance(value, (str, int, float, bool)):
                 raise MerlinError(f"env_args {key}: must be a number or a string.")

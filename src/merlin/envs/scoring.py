@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from merlin.errors import MerlinError
 
 SUCCESS_KEYS = ("is_success", "success")
@@ -42,7 +44,13 @@ class Scoring:
                 f"task {task}: a step returned no info[{self.success_key!r}], which reports "
                 "success; set it in every step, or give another key with --success-key."
             )
-        return bool(info[self.success_key])
+        value = info[self.success_key]
+        if np.size(value) != 1 or np.ravel(value)[0] not in (0, 1):
+            raise MerlinError(
+                f"task {task}: info[{self.success_key!r}] is {value!r}, which is neither true nor "
+                "false; give another key with --success-key."
+            )
+        return bool(np.ravel(value)[0])
 
     def _by_reward(self, task: str, reward: float) -> bool:
         if self.rewards and reward not in self.rewards:

@@ -209,6 +209,8 @@ class Group:
         plan, pace = self.schedule, Pace()
         began, since = time.monotonic(), self.at.step
         saved, save_seconds = began, 0.0
+        if self.at.step < plan.updates:
+            bar.begin(self.at.step, "compiling")
         while True:
             step = self.at.step
             if step > self.at.logged and plan.due(plan.log_every, step):
