@@ -37,8 +37,8 @@ def adopt(name: str) -> Task:
         steps = asked.max_steps or limit
         if steps is None:
             raise MerlinError(
-                f"task {asked.base}: has no time limit; give one with --max-steps, "
-                "for example --max-steps 100."
+                f"task {asked.base}: has no time limit; give one with `max_steps`, "
+                "for example `max_steps=100`."
             )
         seen = probe(env, asked.base, min(steps, PROBE_STEPS))
     finally:
@@ -149,7 +149,7 @@ def _open(asked: EnvName) -> tuple[gymnasium.Env, int | None]:
         why = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise MerlinError(
             f"task {asked.base}: cannot be made ({why}, in line {last.lineno} of {last.filename}); "
-            "check the environment and --env-args."
+            "check the environment and `env_args`."
         ) from None
 
 
