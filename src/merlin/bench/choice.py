@@ -36,5 +36,4 @@ class Choice:
     pixels: bool = False
     """Train from images, on tasks that support it, with small batches."""
     latents: bool = False
-    """Train an encoder of the images with half of the updates, and the method on its latents with the
-    rest."""
+    """With images: half of the updates train an encoder, the rest the method on its latents."""

@@ -141,7 +141,9 @@ def _open(out: Path, config: dict[str, Any], resume: bool) -> None:
         write_json(at, config)
         return
     if not resume:
-        raise MerlinError(f"{out}: already contains an expert; pass `resume=True` or another `out`.")
+        raise MerlinError(
+            f"{out}: already contains an expert; pass `resume=True` or another `out`."
+        )
     refuse_links(out)
     there = read_json(at, "an expert's folder")
     if "settling" in there["plan"]:  # the name in folders of earlier versions
