@@ -71,9 +71,10 @@ class Info:
         if about["actions_look"]:
             facts.append(f"actions look {about['actions_look']}, judging by their correlations")
         if self.html is not None:
-            from merlin.report.info import page
+            from merlin.report.render import page
 
-            _write_page(self.html, page(self.data, summary, facts, about))
+            content = {"title": self.data, "summary": summary, "facts": facts, "about": about}
+            _write_page(self.html, page("info.html", **content))
         if not self.json:
             print(f"{self.data}: {summary}")
             for line in facts:
