@@ -132,7 +132,7 @@ def film(
 
 
 def _counted(episodes: np.ndarray, quiet: bool) -> Iterator[np.ndarray]:
-    with Progress("filming", len(episodes), "episodes", quiet=quiet) as bar:
+    with Progress("rendering", len(episodes), "episodes", quiet=quiet) as bar:
         for done, episode in enumerate(episodes, 1):
             yield episode
             bar.update(done, force=True)
