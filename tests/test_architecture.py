@@ -102,6 +102,25 @@ def test_a_file_of_more_than_400_lines_is_two_files(path):
     assert len((SOURCE / path).read_text().splitlines()) <= MAX_LINES
 
 
+COMMANDS = {  # files that write whole commands: `merlin train --out DIR --resume`
+    *("bench/grids.py", "bench/rows.py", "collection/collect.py", "data/formats/ogbench.py"),
+    *("envs/frames.py", "experts/library.py", "experts/training.py", "report/run.py"),
+    *("training/folder.py", "training/loop.py"),
+}
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.parts[1] != "cli"], ids=dotted)
+def test_flags_are_named_only_on_the_command_line(path):
+    """A caller of a function reads the names of its arguments; `cli` writes them as flags."""
+    strings = [
+        node.value
+        for node in ast.walk(ast.parse((SOURCE / path).read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    flags = [text for text in strings if re.search(r"(?<![\w(-])--[a-z]", text)]
+    assert bool(flags) == (str(Path(*path.parts[1:])) in COMMANDS), flags
+
+
 def test_import_merlin_is_light():
     program = "import sys, merlin; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -349,7 +349,7 @@ def test_an_encoder_has_half_of_the_updates():
     # A door's goal is not all of its state.
     (cell, _) = make_grid("paper", replace(choice, tasks=("SawyerDoor",)))
     assert cell.settings == (half,)
-    with pytest.raises(MerlinError, match="latents: are made of images; give --pixels as well"):
+    with pytest.raises(MerlinError, match="latents: are made of images; give `pixels` as well"):
         make_grid("paper", replace(choice, pixels=False))
 
 

@@ -82,7 +82,7 @@ def test_how_success_is_told(name, expected):
 @pytest.mark.parametrize("name", ["Silent", "SilentFar", "Dense", "Other"])
 def test_what_does_not_tell_is_refused(name):
     """A reward that is always 0 may mean anything; a dense one tells no success."""
-    with pytest.raises(MerlinError, match=r"--success-key.*--goal-reward") as refusal:
+    with pytest.raises(MerlinError, match=r"`success_key`.*`goal_reward`") as refusal:
         find(f"{OWN}{name}-v0")
     assert "\n" not in str(refusal.value)
 
@@ -188,7 +188,7 @@ def test_a_goal_that_moves_is_refused():
 
 
 def test_without_a_time_limit_one_is_asked_for():
-    with pytest.raises(MerlinError, match=r"no time limit.*--max-steps"):
+    with pytest.raises(MerlinError, match=r"no time limit.*`max_steps=100`"):
         find(f"{OWN}Endless-v0")
     assert find(f"{OWN}Endless-v0?max_steps=7").episode_steps == 7
 
@@ -217,7 +217,7 @@ def test_names_are_read_back(name):
 def test_a_file_names_no_code(tmp_path, monkeypatch):
     (tmp_path / "trap_world.py").write_text("open('sprung', 'w')")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(MerlinError, match=r"--task 'trap_world:own/Trap-v0'"):
+    with pytest.raises(MerlinError, match=r"`task='trap_world:own/Trap-v0'`"):
         choose("trap_world:own/Trap-v0?max_steps=3", None)
     for known in ("merlin/PointReach-v0", "CartPole-v1", TASKS["PointReach"].env_id):
         with pytest.raises(MerlinError, match="whose code is not run"):

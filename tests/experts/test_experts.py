@@ -208,7 +208,7 @@ def test_a_resumed_expert_is_the_one_that_was_not_stopped(tmp_path, monkeypatch,
 def test_an_expert_s_folder_is_not_written_over(tmp_path):
     task = TASKS["PointReach"]
     train_expert(task, tmp_path / "a", plan=TINY)
-    with pytest.raises(MerlinError, match="--resume"):
+    with pytest.raises(MerlinError, match="`resume=True`"):
         train_expert(task, tmp_path / "a", plan=TINY)
     # Earlier versions called the updates at the end by another name.
     at = tmp_path / "a" / "expert.json"

@@ -8,6 +8,7 @@ from merlin.learners import LEARNERS, Learner
 TINY = {
     "beso": {"guidance": 1.5},
     "dd": {
+        "batch_size": 128,
         "window": 4,
         "diffusion_steps": 10,
         "sampling_steps": 10,
@@ -23,7 +24,13 @@ TINY = {
     "hiql": {"hidden": (32, 32), "batch_size": 128},
     "merlin-map": {"places": 60},
     "qrl": {"hidden": (32, 32), "batch_size": 128, "rep_dim": 32},
-    "g-dql": {"hidden": (64, 64), "average_start": 100, "tolerance": 0.3, "candidates": 10},
+    "g-dql": {
+        "hidden": (64, 64),
+        "batch_size": 128,
+        "average_start": 100,
+        "tolerance": 0.3,
+        "candidates": 10,
+    },
 }
 """Over the small preset of a method: what makes it small enough to compile and learn in seconds."""
 

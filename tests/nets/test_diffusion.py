@@ -16,7 +16,6 @@ from merlin.nets.diffusion import (
     denoising_loss,
     exponential_sigmas,
     guide,
-    karras_sigmas,
     log_logistic_sigma,
     make_chain,
     noise_prediction_loss,
@@ -63,15 +62,6 @@ def test_sigmas_of_beso():
     )
     np.testing.assert_allclose(exponential_sigmas(3, 0.05, 1.0), [1, 0.2236068, 0.05, 0], rtol=1e-5)
     np.testing.assert_allclose(exponential_sigmas(1, 0.05, 1.0), [1, 0])
-
-
-def test_sigmas_of_karras():
-    """With rho = 1 the ramp is a line; with rho = 2 its root is."""
-    np.testing.assert_allclose(karras_sigmas(3, 1.0, 3.0, rho=1.0), [3, 2, 1, 0], rtol=1e-6)
-    np.testing.assert_allclose(karras_sigmas(3, 1.0, 9.0, rho=2.0), [9, 4, 1, 0], rtol=1e-6)
-    found = karras_sigmas(10, 0.002, 80.0)
-    assert found[0] == pytest.approx(80, rel=1e-5)
-    assert found[-2] == pytest.approx(0.002, rel=1e-4)
 
 
 def test_log_logistic_sigmas_are_scipys_between_the_limits():
@@ -228,7 +218,7 @@ def test_ddim_in_sigmas_samples_a_gaussian():
     def denoise(x, sigma):
         return (STD**2 * x + sigma**2 * MEAN) / (STD**2 + sigma**2)
 
-    sigmas = jnp.asarray(karras_sigmas(200, 0.002, 80.0))
+    sigmas = jnp.asarray(exponential_sigmas(200, 0.002, 80.0))
     found = samples(lambda noise: ddim_sigmas(denoise, sigmas, noise))
     assert found.mean() == pytest.approx(MEAN, abs=0.02)
     assert found.std() == pytest.approx(STD, rel=0.05)

@@ -36,4 +36,4 @@ class Choice:
     pixels: bool = False
     """Train from images, on tasks that support it, with small batches."""
     latents: bool = False
-    """With --pixels: half of the updates train an encoder, the rest the method on its latents."""
+    """With images: half of the updates train an encoder, the rest the method on its latents."""

@@ -126,7 +126,7 @@ def _check(choice: Choice) -> None:
         if value is not None and value < 1:
             raise MerlinError(f"{name}: {value} is not 1 or more.")
     if choice.latents and not choice.pixels:
-        raise MerlinError("latents: are made of images; give --pixels as well.")
+        raise MerlinError("latents: are made of images; give `pixels` as well.")
     if choice.latents and choice.updates == 1:
         raise MerlinError("latents: one update cannot be shared; give 2 or more.")
     if choice.seed < 0:

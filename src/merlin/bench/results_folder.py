@@ -39,7 +39,7 @@ class ResultsFolder:
             read_as(dict[str, list[str]], self.about.get("grids"), self._path)
             read_as(list[str], self.about.get("commands"), self._path)
         elif folder.is_file() or (folder.exists() and any(folder.iterdir())):
-            raise MerlinError(f"{folder}: is not empty and holds no bench; choose another --out.")
+            raise MerlinError(f"{folder}: is not empty and holds no bench; choose another `out`.")
         else:
             self.about = {"format": FORMAT, "schema": SCHEMA, "grids": {}, "commands": []}
         self.rows: dict[str, Row] = {}
@@ -72,7 +72,7 @@ class ResultsFolder:
             if there != value:
                 raise MerlinError(
                     f"{self.folder}: {cell.name} was run with {key}={there}, not {value}; "
-                    "ask for the same, or choose another --out."
+                    "ask for the same, or choose another `out`."
                 )
 
     def missing(self, cells: Sequence[Cell], *, retry_failed: bool = False) -> list[Cell]:

@@ -1,7 +1,6 @@
 """Argument parsing and error reporting: one sentence on stderr, and an exit code."""
 
 import contextlib
-import dataclasses
 import inspect
 import io
 import itertools
@@ -9,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Union
 
 import tyro
@@ -21,6 +20,7 @@ from merlin.cli.convert import Convert
 from merlin.cli.eval import Eval
 from merlin.cli.expert import Expert
 from merlin.cli.export import Export
+from merlin.cli.flags import with_flags
 from merlin.cli.info import Info
 from merlin.cli.play import Play
 from merlin.cli.report import Report
@@ -47,11 +47,6 @@ COMMANDS: dict[str, type] = {
     "play": Play,
     "export": Export,
 }
-
-POSITIONAL = ("data", "run", "source", "destination", "task")
-"""Arguments that at least one command takes without a flag."""
-OTHERWISE = {"method": "algo"}
-"""Arguments of functions that have another name on the command line."""
 
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.
 
@@ -87,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _tell(part.result, arguments)
         _stop(str(part), 1)
     except MerlinError as error:
-        _stop(_with_flag(str(error), command), 2)
+        _stop(with_flags(str(error), command), 2)
     except Interrupted as stop:
         print(f"merlin: {stop}", file=sys.stderr, flush=True)
         os._exit(130)  # everything is saved; an orderly exit would take seconds
@@ -182,25 +177,6 @@ def _sentence(box: str) -> str:
 
 def _is_rule(line: str) -> bool:
     return set(line) <= set("─-╰╯")
-
-
-def _with_flag(message: str, command: Any) -> str:
-    """Write an argument as a command line flag: `seeds: ...` becomes `--seeds: ...`."""
-    name = re.match(r"[a-z_]+(?=[: ])", message)
-    if command is None or name is None or name.group() in POSITIONAL:
-        return message
-    option = OTHERWISE.get(name.group(), name.group())
-    if option not in set(_fields(command)):
-        return message
-    return f"--{option.replace('_', '-')}{message[name.end() :]}"
-
-
-def _fields(command: Any) -> Iterator[str]:
-    """Names of the options of a command, including those of its option groups."""
-    for field in dataclasses.fields(command):
-        yield field.name
-        if dataclasses.is_dataclass(value := getattr(command, field.name)):
-            yield from _fields(value)
 
 
 def _stop(message: str, code: int) -> None:

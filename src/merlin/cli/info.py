@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from merlin.cli.columns import NONE, LogColumns
+from merlin.cli.flags import with_flags
 from merlin.cli.show import console
 from merlin.envs.registry import find, own
 from merlin.errors import MerlinError
@@ -65,13 +66,15 @@ class Info:
         about = describe.describe(data, tolerance)
         summary = describe.in_words(data, tolerance)
         hints = describe.how_to_evaluate(data), describe.why_not_counted(data, tolerance)
-        facts = [*_provenance(data.provenance), *filter(None, hints)]
+        facts = [*_provenance(data.provenance)]
+        facts += [with_flags(hint, self) for hint in hints if hint]
         if about["actions_look"]:
             facts.append(f"actions look {about['actions_look']}, judging by their correlations")
         if self.html is not None:
-            from merlin.report.info import page
+            from merlin.report.render import page
 
-            _write_page(self.html, page(self.data, summary, facts, about))
+            content = {"title": self.data, "summary": summary, "facts": facts, "about": about}
+            _write_page(self.html, page("info.html", **content))
         if not self.json:
             print(f"{self.data}: {summary}")
             for line in facts:
@@ -86,7 +89,7 @@ class Info:
             if about["findings"]:
                 print("\nunusual:")
             for finding in about["findings"]:
-                print(f"  {finding}")
+                print(f"  {with_flags(finding, self)}")
         return {"path": self.data, **about}
 
 

@@ -12,6 +12,7 @@ import tyro
 from merlin import DEFAULT_METHOD, METHODS
 from merlin.cli.columns import NONE, ColumnOptions, LogColumns
 from merlin.cli.environment import DEFAULT, OwnEnvironment
+from merlin.cli.flags import with_flags
 from merlin.cli.show import console, scores
 from merlin.envs.names import parse
 from merlin.envs.registry import NO_TASK, check_variant, choose, find, own
@@ -189,7 +190,7 @@ class Train:
         task = choose(data.task, asked)
         data = with_task(data, task) if asked and task else data
         if hint := how_to_evaluate(data):
-            print(hint, file=sys.stderr)
+            print(with_flags(hint, self), file=sys.stderr)
         if self.variant is not None:
             check_variant(self.variant, task)
             data = dataclasses.replace(data, variant=self.variant)

@@ -361,8 +361,8 @@ def collect_cached(
     if variant == DOWNLOADED:
         if episodes != task.episodes:
             raise MerlinError(
-                f"episodes: {task.name} is downloaded and has a fixed number; omit --episodes, or "
-                f"use --variant {REGENERATED}."
+                f"episodes: {task.name} is downloaded and has a fixed number; omit `episodes`, or "
+                f"use `variant={REGENERATED!r}`."
             )
         return task.name
     path = cached_path(task, variant, episodes=episodes, seed=seed, pixels=pixels)

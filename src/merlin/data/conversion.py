@@ -70,7 +70,7 @@ def refuse_phi(phi: Sequence[int] | None, where: str) -> None:
     """Raise an error if phi is given for data that records achieved goals."""
     if phi is not None:
         raise MerlinError(
-            f"phi {phi_text(phi)}: {where} records the achieved goals itself; leave --phi out."
+            f"phi {phi_text(phi)}: {where} records the achieved goals itself; leave `phi` out."
         )
 
 

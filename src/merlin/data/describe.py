@@ -1,6 +1,5 @@
 """A summary of a dataset, as numbers and as text."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -162,10 +161,10 @@ def how_to_evaluate(data: Dataset) -> str | None:
         return None
     if ":" not in environment:
         return (
-            f"pass --task MODULE:{shlex.quote(environment)} to evaluate in it, with the module "
+            f"pass `task={f'MODULE:{environment}'!r}` to evaluate in it, with the module "
             "that registers it."
         )
-    return f"pass --task {shlex.quote(environment)} to evaluate in it."
+    return f"pass `task={environment!r}` to evaluate in it."
 
 
 def why_not_counted(data: Dataset, tolerance: float | None = None) -> str | None:
@@ -174,7 +173,7 @@ def why_not_counted(data: Dataset, tolerance: float | None = None) -> str | None
         return None
     return (
         "successes are not counted, since the distance at which a goal counts as reached is "
-        "unknown; pass --tolerance."
+        "unknown; pass `tolerance`."
     )
 
 

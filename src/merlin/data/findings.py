@@ -31,7 +31,7 @@ def findings(data: Dataset) -> list[str]:
     found += _words(log.get("clocks"))
     if cameras := _words(log.get("cameras_not_read")):
         found.append(
-            f"cameras are not read ({_some(cameras)}); name a video with --state to learn from it"
+            f"cameras are not read ({_some(cameras)}); name a video with `state` to learn from it"
         )
     return found
 

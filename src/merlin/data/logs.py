@@ -177,7 +177,7 @@ def _goals(log: Log, state: list[Part], phi: Phi | None) -> tuple[tuple[int, ...
     if log.columns[state[0].column].is_image and not (isinstance(phi, str) and _named(log, phi)):
         raise MerlinError(
             f"{log.where}: the state is an image, and no part of it can be the goal; name the "
-            f"column that holds goals with --phi; it has {_listed(log)}."
+            f"column that holds goals with `phi`; it has {_listed(log)}."
         )
     if phi is None:
         return None, []
@@ -185,7 +185,7 @@ def _goals(log: Log, state: list[Part], phi: Phi | None) -> tuple[tuple[int, ...
     if not isinstance(phi, str) or all(_RANGE.fullmatch(part) for part in phi.split(",")):
         found = phi_indices(phi)
         if max(found) >= len(where):
-            raise MerlinError(f"--phi {phi}: {log.where} has states of only {len(where)} numbers.")
+            raise MerlinError(f"phi {phi}: {log.where} has states of only {len(where)} numbers.")
         return found, []
     labels = {label: k for k, label in enumerate(_labels(log, state))}
     if all(name in labels for name in phi.split(",")):

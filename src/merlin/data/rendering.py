@@ -79,7 +79,7 @@ def _replayed(
     jobs = [(task, first, _episodes(data, first)) for first in missing]
     with (
         contextlib.nullcontext(engine) if engine else Pool(count) as players,
-        Progress(f"filming {task.name}", len(data), "episodes", quiet=quiet) as bar,
+        Progress(f"rendering {task.name}", len(data), "episodes", quiet=quiet) as bar,
     ):
         filmed = iter(players.map(replay, jobs))
         for first in starts:

@@ -35,7 +35,7 @@ class Clip:
 def check_size(size: int) -> int:
     """A height and width that frames can be scaled to."""
     if not SMALLEST <= size <= LARGEST:
-        raise MerlinError(f"--image-size {size}: is not between {SMALLEST} and {LARGEST} pixels.")
+        raise MerlinError(f"image_size {size}: is not between {SMALLEST} and {LARGEST} pixels.")
     return size
 
 
@@ -46,7 +46,7 @@ def decode(
     for clip in clips:
         if not clip.file.exists():
             raise MerlinError(
-                f"{clip.file}: is missing; copy the log with its videos, or name another --state."
+                f"{clip.file}: is missing; copy the log with its videos, or name another `state`."
             )
         regular_file(clip.file)
     rows = np.cumsum([0, *(clip.length for clip in clips)])
@@ -55,7 +55,7 @@ def decode(
     if needed > SHARE * memory:
         raise MerlinError(
             f"{where}: {rows[-1]} frames of {size}x{size} pixels take {needed / 1e9:.1f} GB, more "
-            "than half of the memory; pass a smaller --image-size, or split the log."
+            "than half of the memory; pass a smaller `image_size`, or split the log."
         )
     found = np.empty((int(rows[-1]), size, size, 3), np.uint8)
     by_file: dict[Path, list[int]] = {}
@@ -91,7 +91,7 @@ def _frames(
     file: Path, size: int
 ) -> Generator[UInt8[np.ndarray, "size size channels"], None, None]:
     """Frames in their order. Only the file itself is read: no playlist, no network."""
-    program = ffmpeg(f"{file}:", "name a --state that is not a video")
+    program = ffmpeg(f"{file}:", "name a `state` that is not a video")
     command = [
         *(program, "-nostdin", "-loglevel", "error", "-xerror", "-threads", "1"),
         *("-max_pixels", str(MOST_PIXELS), "-protocol_whitelist", "file", "-f", "mov"),
@@ -115,5 +115,5 @@ def _frames(
             words = complaints.read(4096).decode(errors="replace").partition("\n")[0].strip()
             raise MerlinError(
                 f"{file}: cannot be decoded ({words[:120]}); copy the log again, or name another "
-                "--state."
+                "`state`."
             )

@@ -8,6 +8,7 @@ evaluated.
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -170,7 +171,6 @@ def verify(content: bytes, weights: Weights, policy: Any) -> float:
     inputs = {part.name: part.samples(rng) for part in _inputs(weights)}
     unit = np.maximum(weights.action_scale, 1.0)
     largest = np.zeros(SAMPLES)
-    act = jax.jit(jax.vmap(lambda *row: policy(*row)))
     for horizon in (None, rng.integers(1, int(weights.max_period) + 1, SAMPLES)):
         if horizon is not None and weights.horizon is None:
             continue
@@ -178,7 +178,7 @@ def verify(content: bytes, weights: Weights, policy: Any) -> float:
         for some in np.split(np.arange(SAMPLES), SAMPLES // AT_ONCE):
             rows = {name: array[some] for name, array in (inputs | told).items()}
             (action,) = session.run(["action"], rows)
-            wanted = np.asarray(act(*rows.values()))
+            wanted = np.asarray(_act(policy, *rows.values()))
             right = wanted[:, None]
             if horizon is None and (weights.judge is not None or weights.critic is not None):
                 right = np.concatenate([right, _as_good(policy, rows)], axis=1)
@@ -197,14 +197,25 @@ def _inner(policy: Any) -> Any:
     return policy.policy if isinstance(policy, SeeingPolicy) else policy
 
 
+# Compiled once for all policies of a structure: their arrays are arguments, not constants.
+@eqx.filter_jit
+def _act(policy: Any, *rows: Any) -> jax.Array:
+    return jax.vmap(lambda *row: policy(*row))(*rows)
+
+
 def _as_good(policy: Any, rows: dict[str, np.ndarray]) -> np.ndarray:
     """For each row, the proposals that rounding may select; infinity for the others."""
     states, goals = rows["observation"], rows["goal"]
     if isinstance(policy, SeeingPolicy):
         states = np.asarray(jax.vmap(policy.encoder)(jnp.asarray(states)))
-    actions, costs = jax.jit(jax.vmap(_inner(policy).judged))(states, goals)
-    same = jnp.isclose(costs, costs.min(axis=1, keepdims=True), rtol=TIE, atol=TIE)
-    return np.asarray(jnp.where(same[..., None], actions, jnp.inf))
+    return np.asarray(_ties(_inner(policy), states, goals))
+
+
+@eqx.filter_jit
+def _ties(policy: Any, states: Any, goals: Any) -> jax.Array:
+    actions, costs = jax.vmap(policy.judged)(states, goals)
+    same = jnp.isclose(costs, jnp.min(costs, axis=1, keepdims=True), rtol=TIE, atol=TIE)
+    return jnp.where(same[..., None], actions, jnp.inf)
 
 
 class Input(NamedTuple):

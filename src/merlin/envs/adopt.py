@@ -36,13 +36,13 @@ def adopt(name: str) -> Task:
         steps = asked.max_steps or limit
         if steps is None:
             raise MerlinError(
-                f"task {asked.base}: has no time limit; give one with --max-steps, "
-                "for example --max-steps 100."
+                f"task {asked.base}: has no time limit; give one with `max_steps`, "
+                "for example `max_steps=100`."
             )
         if steps < MIN_STEPS:
             raise MerlinError(
                 f"task {asked.base}: has a time limit of {steps} step, but an episode needs at "
-                f"least {MIN_STEPS}; give a longer one with --max-steps."
+                f"least {MIN_STEPS}; give a longer one with `max_steps`."
             )
         seen = probe(env, asked.base, min(steps, PROBE_STEPS))
     finally:
@@ -132,7 +132,7 @@ def probe(env: gymnasium.Env, name: str, steps: int) -> Seen:
     at_goal = None
     if env.has_wrapper_attr("compute_reward") and not set(scoring.SUCCESS_KEYS) & keys:
         goal = answer.observation["desired_goal"]
-        advice = "fix it, or give a key of info with --success-key"
+        advice = "fix it, or give a key of info with `success_key`"
         with calls.explained(name, "compute_reward failed at an achieved goal", advice):
             at_goal = float(env.get_wrapper_attr("compute_reward")(goal.copy(), goal, answer.info))
     return Seen(keys, {reward for reward, _ in steps_taken}, at_goal, steps_taken)
@@ -140,7 +140,7 @@ def probe(env: gymnasium.Env, name: str, steps: int) -> Seen:
 
 def _open(asked: EnvName) -> tuple[gymnasium.Env, int | None]:
     """Make the environment; a failure becomes one sentence."""
-    with calls.explained(asked.base, "cannot be made", "check the environment and --env-args"):
+    with calls.explained(asked.base, "cannot be made", "check the environment and `env_args`"):
         try:
             return make(asked)
         except (ModuleNotFoundError, gymnasium.error.Error) as error:

@@ -143,7 +143,7 @@ class LocalBatch:
         if not np.array_equal(observation["desired_goal"], before["desired_goal"]):
             raise MerlinError(
                 f"task {self._task.name}: its goal changes within an episode, but data and scores "
-                "need one goal per episode; make the environment keep it (see --env-args)."
+                "need one goal per episode; make the environment keep it (see `env_args`)."
             )
         return observation, reached, success, ended
 

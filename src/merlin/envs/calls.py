@@ -45,7 +45,7 @@ def _where(error: BaseException) -> str:
 
 def reset(env: gymnasium.Env, task: str, seed: int) -> dict[str, np.ndarray]:
     """Begin an episode; returns a checked copy of its first observation."""
-    with explained(task, "reset(seed=...) failed", "fix the environment or --env-args"):
+    with explained(task, "reset(seed=...) failed", "fix the environment or `env_args`"):
         answer = env.reset(seed=seed)
     if not (isinstance(answer, tuple) and len(answer) == 2):
         raise MerlinError(
@@ -58,7 +58,7 @@ def reset(env: gymnasium.Env, task: str, seed: int) -> dict[str, np.ndarray]:
 def step(env: gymnasium.Env, task: str, action: np.ndarray) -> Answer:
     """Take one step with a copy of the action; returns a checked copy of the answer."""
     told = _exact(action, env)
-    with explained(task, "step failed", "fix the environment or --env-args"):
+    with explained(task, "step failed", "fix the environment or `env_args`"):
         answer = env.step(told)
     if not (isinstance(answer, tuple) and len(answer) == 5):
         raise MerlinError(

@@ -37,9 +37,9 @@ def replay(
 
     Runs in worker processes, which keep the environment open in their memory.
     """
-    if memory.get("filming", (None,))[0] != task:
-        memory["filming"] = task, make_single(task, **task.image_arguments())
-    env = memory["filming"][1]
+    if memory.get("rendering", (None,))[0] != task:
+        memory["rendering"] = task, make_single(task, **task.image_arguments())
+    env = memory["rendering"][1]
     frames = []
     for index, (states, actions) in enumerate(episodes):
         observation = env.reset(seed=0)[0]

@@ -85,12 +85,8 @@ class Arena:
             blocked |= (left < x) & (x < right) & (bottom < y) & (y < top)
         return ~blocked
 
-    def sample_free(self, rng: np.random.Generator) -> Point:
-        """Draw a uniform free position by rejection."""
-        return self.sample_free_each([rng])[0]
-
     def sample_free_each(self, rngs: Sequence[np.random.Generator]) -> Points:
-        """Draw one position from each generator, each as `sample_free` would draw it."""
+        """Draw one uniform free position from each generator, by rejection."""
         points = np.empty((len(rngs), 2))
         pending = np.arange(len(rngs))
         while pending.size:

@@ -356,7 +356,7 @@ def check_variant(variant: str, task: Task | None = None) -> None:
 
 
 NO_TASK = "none"
-"""The value of --task that means no task, even if the data names one."""
+"""The value of `task` that means no task, even if the data names one."""
 
 
 def choose(recorded: str | None, asked: str | Task | None) -> Task | None:
@@ -377,7 +377,7 @@ def choose(recorded: str | None, asked: str | Task | None) -> Task | None:
         if not known:
             raise MerlinError(
                 f"task {name}: is your own environment, whose code is not run just because a file "
-                f"names it; pass --task '{parse(name).base}' to evaluate in it, or --task none."
+                f"names it; pass `task='{parse(name).base}'` to evaluate in it, or `task='none'`."
             )
         return find(name)
     same = isinstance(asked, str) and not own(name) and asked == parse(name).base

@@ -42,7 +42,7 @@ class Scoring:
         if self.success_key not in info:
             raise MerlinError(
                 f"task {task}: a step returned no info[{self.success_key!r}], which reports "
-                "success; set it in every step, or give another key with --success-key."
+                "success; set it in every step, or give another key with `success_key`."
             )
         value = info[self.success_key]
         if np.size(value) != 1 or np.ravel(value)[0] not in (0, 1):
@@ -57,8 +57,8 @@ class Scoring:
             known = " or ".join(f"{value:g}" for value in self.rewards)
             raise MerlinError(
                 f"task {task}: a step returned the reward {reward:g}, not {known}, so it is not "
-                "known whether the goal is reached; give a key of info with --success-key, or the "
-                "lowest reward at a goal with --goal-reward."
+                "known whether the goal is reached; give a key of info with `success_key`, or the "
+                "lowest reward at a goal with `goal_reward`."
             )
         assert self.goal_reward is not None
         return reward >= self.goal_reward
@@ -115,6 +115,6 @@ def infer(
     raise MerlinError(
         f"task {task}: it is not known when its goal is reached: info has neither 'is_success' nor "
         f"'success' in every step, and rewards such as {shown} are neither clearly -1 and 0 nor "
-        "0 and 1; give a key of info with --success-key, or the lowest reward at a goal with "
-        "--goal-reward."
+        "0 and 1; give a key of info with `success_key`, or the lowest reward at a goal with "
+        "`goal_reward`."
     )

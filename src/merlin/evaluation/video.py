@@ -96,7 +96,7 @@ def check_drawing(task: Task) -> None:
     except Exception as error:  # third-party environments may raise anything
         why = f"{type(error).__name__}: {error}".strip(": ")
         raise MerlinError(
-            f"task {task.name}: cannot be rendered ({why}), so it has no --video; its "
+            f"task {task.name}: cannot be rendered ({why}), so it has no video; its "
             "environment must support render_mode='rgb_array'."
         ) from None
     _picture(task, frame, 8)
@@ -132,7 +132,7 @@ def film(
 
 
 def _counted(episodes: np.ndarray, quiet: bool) -> Iterator[np.ndarray]:
-    with Progress("filming", len(episodes), "episodes", quiet=quiet) as bar:
+    with Progress("rendering", len(episodes), "episodes", quiet=quiet) as bar:
         for done, episode in enumerate(episodes, 1):
             yield episode
             bar.update(done, force=True)

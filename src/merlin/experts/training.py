@@ -137,11 +137,13 @@ def _open(out: Path, config: dict[str, Any], resume: bool) -> None:
     at = out / "expert.json"
     if not at.exists():
         if out.exists() and any(out.iterdir()):
-            raise MerlinError(f"{out}: is not empty and contains no expert; choose another --out.")
+            raise MerlinError(f"{out}: is not empty and contains no expert; choose another `out`.")
         write_json(at, config)
         return
     if not resume:
-        raise MerlinError(f"{out}: already contains an expert; pass --resume or another --out.")
+        raise MerlinError(
+            f"{out}: already contains an expert; pass `resume=True` or another `out`."
+        )
     refuse_links(out)
     there = read_json(at, "an expert's folder")
     if "settling" in there["plan"]:  # the name in folders of earlier versions
@@ -149,7 +151,7 @@ def _open(out: Path, config: dict[str, Any], resume: bool) -> None:
     # A run may be extended; all other settings must be the same.
     same = lambda c: {**c, "plan": {**c["plan"], "cycles": 0}}  # noqa: E731
     if same(there) != same(config):
-        raise MerlinError(f"{out}: was started with other settings; choose another --out.")
+        raise MerlinError(f"{out}: was started with other settings; choose another `out`.")
     write_json(at, config)
 
 

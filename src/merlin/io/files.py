@@ -114,7 +114,9 @@ def sync_folder(folder: Path) -> None:
 def check_free(target: Path, overwrite: bool = False) -> None:
     """Refuse to overwrite an existing file or folder, before any work is done."""
     if os.path.lexists(target) and not overwrite:
-        raise MerlinError(f"{target}: already exists; choose another --out or pass --overwrite.")
+        raise MerlinError(
+            f"{target}: already exists; choose another `out` or pass `overwrite=True`."
+        )
 
 
 @contextlib.contextmanager

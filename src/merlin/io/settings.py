@@ -38,7 +38,7 @@ def build(
     for key, text in settings.items():
         if key not in fields:
             raise MerlinError(f"set: {name} has no field {key!r}; {instead(key, fields)}")
-        values[key] = _parse(text, hints[key], f"--set {key}={text}")
+        values[key] = _parse(text, hints[key], f"set {key}={text}")
     return kind(**values)
 
 

@@ -86,14 +86,6 @@ def exponential_sigmas(steps: int, low: float, high: float) -> Float[np.ndarray,
     return np.append(np.geomspace(high, low, steps), 0.0).astype(np.float32)
 
 
-def karras_sigmas(
-    steps: int, low: float, high: float, rho: float = 7.0
-) -> Float[np.ndarray, " sigmas"]:
-    """Sigmas from high to low, evenly spaced in sigma^(1 / rho), followed by 0."""
-    ramp = np.linspace(high ** (1 / rho), low ** (1 / rho), steps) ** rho
-    return np.append(ramp, 0.0).astype(np.float32)
-
-
 def log_logistic_sigma(
     uniform: Float[Array, "..."], *, centre: float, scale: float, low: float, high: float
 ) -> Float[Array, "..."]:

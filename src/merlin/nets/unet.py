@@ -4,9 +4,11 @@ Janner et al., "Planning with Diffusion for Flexible Behavior Synthesis" (2022).
 residual blocks, conditioned on an embedding of the noise level and the condition. The way down
 halves the length; the way up doubles it and concatenates the features of the same level.
 
-Sequences have shape (length, channels). A convolution is one matrix product over stacked shifts,
-which is several times faster than XLA's convolution on a CPU at these sizes. Layers are created
-with zero weights, to be filled by `layers.randomise`.
+Sequences have shape (length, channels). A convolution is one matrix product over stacked shifts.
+Against the convolutions of Equinox, one action takes 1.1 ms instead of 2.2 ms with 32 channels, and
+48 ms instead of 227 ms with 128; a gradient on 32 windows takes 105 ms instead of 85 ms, and 2.0 s
+instead of 3.2 s (windows of 50 steps, one core). Layers are created with zero weights, to be filled
+by `layers.randomise`.
 """
 
 import itertools

@@ -42,7 +42,7 @@ def check_engine(name: str, workers: int | None, address: str | None) -> None:
     if workers is not None and workers < 1:
         raise MerlinError(f"workers: {workers} is below 1; give 1 or more.")
     if name == "local" and address is not None:
-        raise MerlinError("address: applies only to --engine ray; add that, or omit --address.")
+        raise MerlinError("address: applies only to `engine='ray'`; add that, or omit `address`.")
     if name == "ray":
         extras.check("ray", "engine ray")
 

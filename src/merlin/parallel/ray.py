@@ -41,7 +41,7 @@ class Cluster:
         except (ConnectionError, ValueError) as error:
             where = address or "a local cluster"
             raise MerlinError(
-                f"address: cannot reach Ray at {where} ({_first_line(error)}); check --address."
+                f"address: cannot reach Ray at {where} ({_first_line(error)}); check `address`."
             ) from None
         self._limit = workers
 

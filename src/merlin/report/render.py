@@ -111,6 +111,11 @@ def html(report: Report) -> str:
     return _HTML.get_template("page.html").render(report=report)
 
 
+def page(template: str, **content: Any) -> str:
+    """A self-contained page about a single run, policy or dataset."""
+    return _HTML.get_template(template).render(content)
+
+
 def markdown(report: Report) -> str:
     """The same tables and figures as the page, in the same order."""
     return _MARKDOWN.get_template("report.md").render(report=report)

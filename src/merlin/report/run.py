@@ -5,10 +5,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from merlin.errors import MerlinError
 from merlin.io.files import read_json, refuse_links, write_bytes
+from merlin.report import render
 from merlin.training.curve import save_curve
 from merlin.training.folder import RunConfig, read_config
 from merlin.training.results import Result
@@ -27,14 +26,8 @@ def write_run_report(folder: Path, out: Path | None = None) -> dict[str, Any]:
     refuse_links(target)
     curve = save_curve(folder)
     picture = base64.b64encode(curve.read_bytes()).decode()
-    environment = Environment(
-        loader=PackageLoader("merlin.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    text = environment.get_template("run.html").render(
+    text = render.page(
+        "run.html",
         title=str(folder),
         result=result,
         facts=_facts(config, result),

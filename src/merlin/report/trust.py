@@ -3,21 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from merlin.report import render
 
 
 def page(title: str, verdict: str, about: Mapping[str, Any]) -> str:
     """Render the page; `about` is the return value of `Trust.to_json`."""
-    environment = Environment(
-        loader=PackageLoader("merlin.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("trust.html").render(
-        title=title, verdict=verdict, about=about, dots=_dots(about["goals"])
-    )
+    dots = _dots(about["goals"])
+    return render.page("trust.html", title=title, verdict=verdict, about=about, dots=dots)
 
 
 def _dots(goals: list[dict[str, Any]]) -> list[dict[str, Any]]:

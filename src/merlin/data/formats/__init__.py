@@ -130,7 +130,7 @@ def load(
         if known == "native":
             return data  # already checked, file by file
     if fields.image_size is not None and not (known == "lerobot" and data.has_images):
-        raise MerlinError(f"--image-size: {name} is not read from a video; leave it out.")
+        raise MerlinError(f"image_size: {name} is not read from a video; leave it out.")
     source = name if name.startswith((minari.PREFIX, OGBENCH)) else str(Path(name).resolve())
     if said := _said(fields):
         source += MARK + said
@@ -177,7 +177,7 @@ def save_as(
 def check_free(name: str, overwrite: bool = False) -> None:
     """Raise an error if the target exists already, before any work is done."""
     if not overwrite and minari.folder_of(name).exists():
-        raise MerlinError(f"{name}: already exists; choose another name or pass --overwrite.")
+        raise MerlinError(f"{name}: already exists; choose another name or pass `overwrite=True`.")
 
 
 def with_task(data: Dataset, task: Task) -> Dataset:

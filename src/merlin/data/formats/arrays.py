@@ -39,7 +39,7 @@ def recognises(folder: Path) -> bool:
 def read(name: str, fields: Fields) -> Dataset:
     """Read the files in the order of their names, or of the list."""
     if fields.episode is not None:
-        raise MerlinError(f"--episode: each file of {name} is an episode; leave it out.")
+        raise MerlinError(f"episode: each file of {name} is an episode; leave it out.")
     path = Path(name)
     files = _files(path) if path.is_dir() else _listed(path)
     if not files or len({file.suffix for file in files}) != 1 or files[0].suffix not in SUFFIXES:

@@ -51,7 +51,7 @@ def read(name: str, fields: Fields) -> Dataset:
     }
     by = fields.episode or "episode_index"
     if by not in columns:
-        raise MerlinError(f"{files[0]}: has no column {by}; name it with --episode.")
+        raise MerlinError(f"{files[0]}: has no column {by}; name it with `episode`.")
     numbers = parquet.read(files, columns, [by])[by]
     ends = episode_ends(numbers, name)
     for key, found in (("total_episodes", len(ends)), ("total_frames", int(ends[-1]))):

@@ -57,7 +57,7 @@ def _parts(
     if missing := [name for name in names if name not in known or known[name].shape != ()]:
         raise MerlinError(
             f"{about}: does not tell where the videos of {key} are (no column {missing[0]}); copy "
-            "the log again, or leave the camera out of --state."
+            "the log again, or leave the camera out of `state`."
         )
     columns = parquet.read(files, known, names)
     table = np.stack([np.asarray(columns[name], np.float64) for name in names], axis=1)

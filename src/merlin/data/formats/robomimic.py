@@ -23,7 +23,7 @@ def read(name: str, fields: Fields) -> Dataset:
     """Read demonstrations. The state defaults to all of obs except images."""
     h5py = require("h5py", "formats", "robomimic's HDF5")
     if fields.episode is not None:
-        raise MerlinError(f"--episode: each demo of {name} is an episode; leave it out.")
+        raise MerlinError(f"episode: each demo of {name} is an episode; leave it out.")
     with reading(name, "robomimic's HDF5"), h5py.File(regular_file(Path(name)), "r") as file:
         group = _inside(file, "data")
         demos = sorted((key for key in group if _DEMO.fullmatch(key)), key=_number)

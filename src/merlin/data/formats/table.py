@@ -82,7 +82,7 @@ def _episode_column(names: Sequence[str], said: str | None, path: Path) -> str:
         listed = ", ".join(names[:12]) or "none"
         raise MerlinError(
             f"{path}: has no column of numbers {said or ' or '.join(EPISODE)}; name the one "
-            f"of the episode with --episode; it has {listed}."
+            f"of the episode with `episode`; it has {listed}."
         )
     return found
 

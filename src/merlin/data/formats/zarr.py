@@ -39,7 +39,7 @@ def read(name: str, fields: Fields) -> Dataset:
     if (folder / "zarr.json").exists():
         raise MerlinError(f"{folder}: is Zarr v3; write it with zarr_format=2.")
     if fields.episode is not None:
-        raise MerlinError(f"--episode: {folder / ENDS} defines the episodes; leave it out.")
+        raise MerlinError(f"episode: {folder / ENDS} defines the episodes; leave it out.")
     ends = _Array.open(folder / ENDS).read()
     if ends.ndim != 1 or not len(ends) or ends.dtype.kind not in "iu" or ends.dtype.itemsize < 2:
         raise MerlinError(f"{folder / ENDS}: is not a list of row numbers; write it again.")
