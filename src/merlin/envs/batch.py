@@ -105,7 +105,7 @@ class LocalBatch:
     def _make(self) -> gymnasium.Env:
         if not self._foreign:
             return make_single(self._task, **self._task.image_arguments())
-        advice = "check the environment and --env-args"
+        advice = "check the environment and `env_args`"
         with calls.explained(self._task.name, "cannot be made", advice):
             return make_single(self._task)
 

@@ -48,7 +48,7 @@ class Scoring:
         if np.size(value) != 1 or np.ravel(value)[0] not in (0, 1):
             raise MerlinError(
                 f"task {task}: info[{self.success_key!r}] is {value!r}, which is neither true nor "
-                "false; give another key with --success-key."
+                "false; give another key with `success_key`."
             )
         return bool(np.ravel(value)[0])
 
