@@ -84,8 +84,9 @@ def build(weights: Weights, *chances: np.ndarray) -> bytes:
     state, goal = seen.given(graph), wanted.given(graph)
     told: Any = Value(graph, "horizon", np.zeros(1, np.float32))
     near: Any = None
-    unasked = told == UNTOLD
+    unasked: Any = None
     if weights.places is not None:
+        unasked = told == UNTOLD
         goal, steps, near = weights.places.heading(state, goal)
         told = np.where(unasked, steps, told)
     state, goal = seen.standardised(state), wanted.standardised(goal)
