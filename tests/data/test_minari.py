@@ -134,7 +134,7 @@ def test_a_recorded_environment_is_text_that_is_never_imported(
         assert hint is None
     else:
         module = "" if ":" in environment else "MODULE:"
-        assert hint.startswith(f"pass --task {module}{environment} to evaluate in it")
+        assert hint.startswith(f"pass `task='{module}{environment}'` to evaluate in it")
 
 
 def test_info_counts_successes_of_own_tasks_where_it_can(rng, tmp_path, call):

@@ -88,6 +88,11 @@ def test_bounds_are_kept_to_the_last_digit():
         assert len(evaluate(policy, f"{ODD}Strict-v0", episodes=2).returns) == 2
 
 
+def test_a_broken_compute_reward_is_not_needed():
+    task = find(f"{ODD}Breaks-ComputeReward-v0?goal_reward=1")
+    assert task.scoring.goal_reward == 1.0
+
+
 def test_whole_goals_and_success_in_an_array_are_understood():
     data = merlin.collect(f"{ODD}WholeGoal-v0?args.size=5", "random", episodes=9, workers=1)
     assert data.desired_goals.dtype == np.float32

@@ -44,7 +44,8 @@ def adopt(name: str) -> Task:
                 f"task {asked.base}: has a time limit of {steps} step, but an episode needs at "
                 f"least {MIN_STEPS}; give a longer one with `max_steps`."
             )
-        seen = probe(env, asked.base, min(steps, PROBE_STEPS))
+        decided = asked.success_key is not None or asked.goal_reward is not None
+        seen = probe(env, asked.base, min(steps, PROBE_STEPS), compute=not decided)
     finally:
         env.close()
     told = scoring.infer(
@@ -114,8 +115,11 @@ class Seen(NamedTuple):
     steps: list[tuple[float, Mapping[str, Any]]]  # reward and info of each
 
 
-def probe(env: gymnasium.Env, name: str, steps: int) -> Seen:
-    """Take random actions from a fixed seed, over several episodes if one ends early."""
+def probe(env: gymnasium.Env, name: str, steps: int, *, compute: bool = True) -> Seen:
+    """Take random actions from a fixed seed, over several episodes if one ends early.
+
+    With `compute`, `compute_reward` is asked too, unless `info` reports success.
+    """
     rng = np.random.default_rng(0)
     space = env.action_space
     assert isinstance(space, gymnasium.spaces.Box)
@@ -130,9 +134,10 @@ def probe(env: gymnasium.Env, name: str, steps: int) -> Seen:
         observation = None if answer.terminated or answer.truncated else answer.observation
     keys = set.intersection(*(set(info) for _, info in steps_taken))
     at_goal = None
-    if env.has_wrapper_attr("compute_reward") and not set(scoring.SUCCESS_KEYS) & keys:
+    compute = compute and not set(scoring.SUCCESS_KEYS) & keys
+    if compute and env.has_wrapper_attr("compute_reward"):
         goal = answer.observation["desired_goal"]
-        advice = "fix it, or give a key of info with `success_key`"
+        advice = "fix it, or set `success_key` or `goal_reward`"
         with calls.explained(name, "compute_reward failed at an achieved goal", advice):
             at_goal = float(env.get_wrapper_attr("compute_reward")(goal.copy(), goal, answer.info))
     return Seen(keys, {reward for reward, _ in steps_taken}, at_goal, steps_taken)
