@@ -64,7 +64,7 @@ def build_map(
     near = (steps >= 0) & (steps <= reach)
     connected = (steps >= 0).mean() >= CONNECTED or data.lengths.max() - 1 > reach
     if connected and determined(nearest, data.observations, count) >= DETERMINED:
-        near = straight(centres, lag > 0, near, _stride(goals, data.starts, min(lags)))
+        near = straight(centres, lag == min(lags), near, _stride(goals, data.starts, min(lags)))
     ahead = np.where(near, THE_GOAL, ahead).astype(np.int16)
     ahead_of, behind = ((steps >= 0).sum(axis) - 1 for axis in (1, 0))
     begin, end = (nearest_joined(centres, others / count) for others in (ahead_of, behind))
