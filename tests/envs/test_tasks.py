@@ -194,7 +194,7 @@ def test_every_task_trains_from_the_command_line(task, tmp_path, capsys):
     out = tmp_path / "run"
     looks = ["--eval-episodes", "16", "--final-episodes", "16"]
     data = ["--variant", "random", "--episodes", "40"]
-    train = ["--algo", "merlin", "--updates", "200", "--seeds", "2", "--out", str(out), "--json"]
+    train = ["--algo", "merlin", "--updates", "50", "--seeds", "2", "--out", str(out), "--json"]
     main(["train", task.name, *data, *train, *looks])
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     tuned = task.tuned["random"].values("own")
