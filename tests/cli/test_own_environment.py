@@ -188,7 +188,7 @@ def test_the_documented_commands(folder):
     assert "return" not in refused.stdout  # nothing was played
     # Neither data nor runs make us run their environment's code.
     for command in (["train", "data/ring", "--out", "other"], ["eval", "runs/ring"]):
-        assert "--task 'ring_world:own/Ring-v0'" in run(folder, *command, code=2).stderr
+        assert "pass --task ring_world:own/Ring-v0 to" in run(folder, *command, code=2).stderr
     assert not (folder / "other").exists()
     # But the data can be trained on without it.
     nowhere = ["--task", "none", "--updates", 20, "--out", "nowhere"]

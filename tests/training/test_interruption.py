@@ -127,3 +127,25 @@ def test_a_library_call_leaves_signals_alone(tmp_path, handler, number, code, sa
     assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
     assert checkpoint.exists()
     assert not (tmp_path / "run" / "result.json").exists()
+
+
+IN_A_DESTRUCTOR = """
+import signal, time
+from merlin.io.interruption import interruptible
+
+class Stopped:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+with interruptible(lambda: "stopped", patience=0.2):
+    Stopped()
+    time.sleep(10)
+"""
+
+
+def test_a_signal_within_a_destructor_ends_the_command_without_a_traceback():
+    """Python cannot raise from there, and would print a traceback and go on."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_DESTRUCTOR], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (130, "merlin: stopped\n")

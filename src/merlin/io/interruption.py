@@ -54,7 +54,13 @@ def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> It
             signal.signal(kind, lambda *_: None)  # the thread handles a second signal
         raise Interrupted(farewell())
 
+    def unraisable(lost: "sys.UnraisableHookArgs") -> None:
+        # The signal came within a destructor, which cannot raise. The watcher ends the process.
+        if not isinstance(lost.exc_value, Interrupted):
+            hook(lost)
+
     before = {kind: signal.signal(kind, interrupt) for kind in KINDS}
+    hook, sys.unraisablehook = sys.unraisablehook, unraisable
     descriptor = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -62,6 +68,7 @@ def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> It
         yield
     finally:
         signal.set_wakeup_fd(descriptor)
+        sys.unraisablehook = hook
         for kind, handler in before.items():
             signal.signal(kind, handler)
         theirs.close()
