@@ -1,7 +1,8 @@
 """Environments that many people use, from the command to the score.
 
-Every score is compared with a plain loop over the same episodes, which shares no code with merlin.
-It decides by distances, and checks itself against `info` and `compute_reward` in every step.
+Every score is compared with a plain loop that replays the recorded actions in the same episodes and
+scores them without merlin. It decides by distances, and checks itself against `info` and
+`compute_reward` in every step.
 """
 
 import importlib
