@@ -82,19 +82,19 @@ def short(states: Sequence[Row], everything: Sequence[Row]) -> str:
     if not any(row.grid == "paper" for row in states):
         return NOTHING
     report = build(states)
+    _, _, table = markdown_table(summary(states)).partition("\n\n")  # without its title
     block = (
-        f"**What holds.** {totals(findings(everything))} [What the paper claims](docs/claims.md) "
-        "lists each with the statistic that decides it.\n\n"
-        f"{markdown_table(summary(states))}\n"
-        "Averages over the tasks that all methods have, of the policy after the last update. The "
-        "return is discounted by 0.98 and at most 31.79; rank 1 is the highest return. A dash: the "
-        "method has fewer than half of the tasks on the same data and after as many updates. "
-        f"Updates: {report.updates.partition('; a cell')[0]}.\n"
+        f"{table}\n"
+        "Final policies from states, averaged over the tasks that all methods have (their number "
+        "in brackets). The return is at most 31.79; rank 1 is the highest. Updates: "
+        f"{report.updates.partition('; a cell')[0]}. A dash: fewer than half of the tasks on the "
+        f"same data. **What holds:** {totals(findings(everything)).replace('Of', 'of', 1)} [The "
+        "list](docs/claims.md) has the statistic that decides each.\n"
     )
     figure = next((figure for figure in report.figures if figure.name == FIGURE), None)
     if figure is None:
         return block
-    return f"{block}\n![{figure.title}](docs/images/results/{FIGURE}.svg)\n\n{figure.caption}"
+    return f"{block}\n![{figure.title}](docs/images/results/{FIGURE}.svg)"
 
 
 def full(states: Sequence[Row], everything: Sequence[Row]) -> str:
