@@ -14,7 +14,6 @@ from merlin.report.claims import FAILS, HOLDS, UNDECIDED, findings, totals
 from merlin.report.coverage import DATASETS, METHODS, coverage
 from merlin.report.render import markdown_table
 from merlin.report.summary import summary
-from merlin.report.text_tables import NONE
 
 RESULTS = Path(__file__).parents[2] / "results"
 ASKED = [200, 20, 80, 100, 80, 100, 120, 10, 10]
