@@ -163,6 +163,12 @@ def _sentence(box: str) -> str:
     rest_of_box = itertools.dropwhile(_is_rule, lines)
     paragraph = itertools.takewhile(lambda line: not _is_rule(line), rest_of_box)
     what = " ".join(paragraph).rstrip(".") or "the arguments cannot be read"
+    if empty := re.match(r"Missing value for argument '([^']*)'", what):
+        what = f"{empty.group(1)}: needs a value"
+    if unknown := re.fullmatch(r"Unrecognized options: (.*)", what):
+        words = unknown.group(1).split(", ")
+        options = [word for word in words if word.startswith("-")]
+        what = f"unknown option {options[0]}" if options else f"unknown argument {words[0]!r}"
     unread = re.fullmatch(r"Error parsing (\S+): .*\[(.*)\]", what)
     if unread:
         what = f"{unread.group(1)}: cannot read {unread.group(2)}"

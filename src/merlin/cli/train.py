@@ -272,7 +272,7 @@ class Train:
             f"{result.algo} on {result.task} ({result.variant or 'own data'}), "
             f"{result.updates} updates, {count} seed{'s' if count > 1 else ''}"
         )
-        rows = [("final", result.final), ("best (the paper's protocol)", result.best)]
+        rows = [("final", result.final), ("best in training", result.best)]
         console().print(scores(title, rows))
         command = ["merlin", "eval", str(self.out), "--episodes", "1000"]
         if own(result.task) is None:  # its code runs only if the user names it

@@ -144,7 +144,10 @@ def is_run(folder: Path) -> bool:
 def refuse_finished(folder: Path, resume: bool) -> None:
     """Raise an error rather than overwrite a run, unless it is being resumed."""
     if is_run(folder) and not resume:
-        raise MerlinError(f"{folder}: holds a run already; resume it, or choose another folder.")
+        raise MerlinError(
+            f"{folder}: holds a run already; continue it with `resume=True`, or "
+            "choose another folder."
+        )
 
 
 @contextlib.contextmanager
