@@ -40,6 +40,8 @@ def test_every_extra_brings_its_modules():
     extras = PROJECT["optional-dependencies"]
     owners = packages_distributions()
     for extra, modules in EXTRAS.items():
+        if extra == "ogbench" and sys.version_info >= (3, 13):
+            continue  # not for this Python: see pyproject.toml
         brought = names(extras[extra])
         for module in modules:
             assert brought & {normal(owner) for owner in owners[module]}, (extra, module)
