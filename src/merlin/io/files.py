@@ -22,7 +22,11 @@ SEAL = "sha256"
 """Last key of the JSON objects that merlin writes: the checksum of all other keys."""
 STALE_SECONDS = 2.0
 """Temporary files younger than this are not removed: they may not be locked yet."""
+FLUSH_BYTES = 1 << 26
+"""Bytes between flushes to the disk while a large file is written."""
 _PREFIX, _SUFFIX = ".merlin-", ".partial"
+_unfinished: set[Path] = set()
+"""Temporary files and folders that this process is writing."""
 
 
 # Writing
@@ -38,8 +42,25 @@ def write_pieces(
 ) -> None:
     """Like `write_bytes`, for content in pieces. The previous file is renamed to `keep`."""
     with new_file(path, keep=keep) as (file, _):
-        for piece in pieces:
-            file.write(piece)
+        write_to(file, pieces)
+
+
+def write_to(file: BufferedWriter, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write large content: it goes to the disk meanwhile and does not fill the page cache.
+
+    In a virtual machine, most of the time would go into new pages of the cache: three seconds per
+    gigabyte instead of one.
+    """
+    waiting = 0
+    for piece in pieces:
+        for begin in range(0, len(piece), FLUSH_BYTES):
+            waiting += file.write(piece[begin : begin + FLUSH_BYTES])
+            if waiting >= FLUSH_BYTES:
+                file.flush()
+                os.fsync(file.fileno())
+                if hasattr(os, "posix_fadvise"):  # not on macOS
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                waiting = 0
 
 
 @contextlib.contextmanager
@@ -64,6 +85,8 @@ def new_file(path: Path, *, keep: Path | None = None) -> Iterator[tuple[Buffered
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    finally:
+        _unfinished.discard(temporary)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -79,7 +102,20 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 def _temporary_path(folder: Path) -> Path:
     """An unguessable name in `folder`; also removes temporary files of dead processes."""
     _sweep(folder.absolute())
-    return folder / f"{_PREFIX}{os.urandom(8).hex()}{_SUFFIX}"
+    path = folder / f"{_PREFIX}{os.urandom(8).hex()}{_SUFFIX}"
+    _unfinished.add(path)
+    return path
+
+
+def remove_unfinished() -> None:
+    """Remove what this process has begun to write; call it only before exiting at once."""
+    for path in list(_unfinished):
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # owned by another user, or already gone
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @functools.cache  # once per process: a folder may hold many files
@@ -87,7 +123,7 @@ def _sweep(folder: Path) -> None:
     for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         with contextlib.suppress(OSError):  # owned by another user, or already gone
             if time.time() - path.lstat().st_mtime > STALE_SECONDS and not _in_use(path):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                _remove(path)
 
 
 def _in_use(path: Path) -> bool:
@@ -147,6 +183,7 @@ def new_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
     finally:
         os.close(held)
         shutil.rmtree(temporary, ignore_errors=True)
+        _unfinished.discard(temporary)
 
 
 def _sync_tree(folder: Path) -> None:

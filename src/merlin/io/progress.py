@@ -59,12 +59,13 @@ class Progress:
             self._last_line = now
             print(f"{self.label}: {done}/{self.total} {self.unit}  {note}", file=sys.stderr)
 
-    def begin(self, done: int, note: str) -> None:
+    def begin(self, note: str, done: int | None = None) -> None:
         """Say at once what comes first, such as compilation, which does not count for the rate."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, note=note)
         elif not self.quiet:
-            print(f"{self.label}: {done}/{self.total} {self.unit}  {note}", file=sys.stderr)
+            position = "" if done is None else f"{done}/{self.total} {self.unit}  "
+            print(f"{self.label}: {position}{note}", file=sys.stderr)
 
     def measured(self, done: int, values: Mapping[str, float]) -> None:
         """Show what was measured after `done`: a row of a table above the bar, or a line."""
