@@ -16,10 +16,11 @@ from merlin.errors import MerlinError
 from merlin.io.files import remove_unfinished
 
 KINDS = (signal.SIGINT, signal.SIGTERM)
-PROMPT = 0.5
+PROMPT = 0.1
 """Seconds after a signal in which the main thread may end by itself, before it is rescued."""
-PATIENCE = 4.0
-"""Seconds that a command has to save its work and exit after a signal."""
+PATIENCE = 3.5
+"""Seconds that a command has to save its work after a signal; to end a process of gigabytes may take
+another."""
 _rescues: list[Callable[[], str]] = []
 
 
