@@ -19,8 +19,7 @@ KINDS = (signal.SIGINT, signal.SIGTERM)
 PROMPT = 0.1
 """Seconds after a signal in which the main thread may end by itself, before it is rescued."""
 PATIENCE = 3.5
-"""Seconds that a command has to save its work after a signal; to end a process of gigabytes may take
-another."""
+"""Seconds to save after a signal; the end of a process of gigabytes may take another."""
 _rescues: list[Callable[[], str]] = []
 
 
