@@ -27,11 +27,11 @@ def span(values: dict[str, Any], digits: int) -> str:
 
 
 def scores(title: str, rows: list[tuple[str, dict[str, Any]]]) -> Table:
-    """A table of named results with return, success and the number of episodes.
+    """A table of named results with return, success and the number of episodes per seed.
 
     For a task with fixed goals, there is one column per goal with its success.
     """
-    table = Table("", "return", "success", "episodes per seed", title=title, title_justify="left")
+    table = Table("", "return", "success", "episodes", title=title, title_justify="left")
     goals: dict[str, float] = next((row["goals"] for _, row in rows if "goals" in row), {})
     for goal in goals:
         table.add_column(f"goal {goal}")

@@ -60,6 +60,8 @@ def _kinds(name: str) -> list[Any]:
 
 def split_name(name: str) -> tuple[str, str | None]:
     """Split a method's name into its learner and its augmentation."""
+    if not isinstance(name, str):
+        raise MerlinError(f"method: {name!r} is not the name of a method; see merlin.METHODS.")
     learner, plus, augmentation = name.partition("+")
     if name in PAIRS:
         learner, augmentation = PAIRS[name]

@@ -77,6 +77,10 @@ class Plan:
         unknown = asked.keys() - Asked.__annotations__.keys()
         if unknown:
             raise TypeError(f"train() got an unexpected keyword argument {min(unknown)!r}")
+        if isinstance(method, type):
+            raise MerlinError(
+                f"method: {method.__name__} is a class; make a learner of it: {method.__name__}()."
+            )
         if not isinstance(method, str | Learner):
             raise MerlinError(
                 f"method: is a {type(method).__name__}, not a learner or the name of one; call "

@@ -63,6 +63,19 @@ class Run:
     rows: tuple[SeedResult, ...] = ()  # per episode, if the run was trained in this process
     checkpoint: str = "final"  # which policies these are
 
+    def __repr__(self) -> str:
+        config = self.config
+        where = "in memory" if self.folder is None else f"in {self.folder}"
+        scored = self.result and self.result.final
+        score = ""
+        if scored:
+            means = scored["return"]["mean"], scored["success"]["mean"]
+            score = f", final return {means[0]:.2f} and success {means[1]:.2f}"
+        return (
+            f"<Run {where}: {config.algo} on {config.task or 'own data'}, "
+            f"{config.schedule.updates} updates, seeds {', '.join(map(str, config.seeds))}{score}>"
+        )
+
     @property
     def policy(self) -> Policy:
         """The policy of the first seed."""
@@ -88,6 +101,7 @@ class Run:
         chosen = choose(config.task, task)
         assert chosen is not None
         chosen = chosen.as_seen(config.dimensions[:-2], config.goal)
+        chosen.check_fit(config.dimensions, "the run")
         return evaluate(
             self.policy,
             chosen,
