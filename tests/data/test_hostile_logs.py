@@ -15,6 +15,7 @@ import pytest
 
 from helpers.log_data import FORMS, arrow_table, columns, write_log, write_zarr_array
 from merlin.data import load
+from merlin.data.goal_table import read_goals
 from merlin.errors import MerlinError
 
 LENGTHS = (12, 9, 15)
@@ -180,7 +181,7 @@ def test_an_hdf5_file_stays_within_itself(rng, tmp_path):
         del file["data/demo_1/obs/pose"], file["data/demo_1/actions"]
         file["data/demo_1"].create_dataset("actions", (10**9, 2), "f4", chunks=(1000, 2))
         file["data/demo_1/obs"].create_dataset("pose", (10**9, 3), "f4", chunks=(1000, 3))
-    with pytest.raises(MerlinError, match="claims 12000000000 bytes of numbers in a file of 0"):
+    with pytest.raises(MerlinError, match="pose: claims to hold 12000000000 bytes in a file of 0"):
         load(path, state="obs/pose")
 
 
@@ -236,3 +237,14 @@ def test_a_chunk_that_is_short_or_another_size(rng, tmp_path):
         chunk.write_bytes(content)
         with pytest.raises(MerlinError, match=r"1\.0: cannot be read as a Zarr chunk"):
             load(path)
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_the_mark_that_editors_put_first_is_no_text(rng, tmp_path, mark):
+    """Windows editors write one; a goal or a file must not get lost by it."""
+    path, content, said = write_log(tmp_path, "npy", rng)
+    names = [f"log/{file.name}" for file in sorted(path.iterdir())]
+    (tmp_path / "list.txt").write_bytes(mark + "\r\n".join(names).encode())
+    assert len(load(tmp_path / "list.txt", **said)) == 3
+    (tmp_path / "goals.csv").write_bytes(mark + b"1,2\r\n3,4\r\n")
+    assert read_goals(tmp_path / "goals.csv", 2).tolist() == [[1, 2], [3, 4]]

@@ -21,8 +21,8 @@ def check_unpacked(where: str | Path, unpacked: int, stored: int) -> None:
     The environment variable `MERLIN_MAX_RATIO` allows a larger ratio.
     """
     given = os.environ.get("MERLIN_MAX_RATIO", str(RATIO))
-    if not given.isdecimal():
-        raise MerlinError(f"MERLIN_MAX_RATIO: {given!r} is not a whole number.")
+    if not given.isdecimal() or len(given) > 18:
+        raise MerlinError(f"MERLIN_MAX_RATIO: {given[:20]!r} is not a whole number; give one.")
     if unpacked > max(FREE_BYTES, int(given) * stored):
         raise MerlinError(
             f"{where}: claims to hold {unpacked} bytes in a file of {stored}; if that is right, "

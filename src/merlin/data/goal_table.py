@@ -40,7 +40,7 @@ def _npy(content: bytes) -> np.ndarray:
 
 
 def _csv(content: bytes) -> np.ndarray:
-    rows = [row for row in csv.reader(io.StringIO(content.decode())) if row]
+    rows = [row for row in csv.reader(io.StringIO(content.decode("utf-8-sig"))) if row]
     if rows and not all(map(_is_number, rows[0])):
         rows = rows[1:]
     return np.array([[float(cell) for cell in row] for row in rows], np.float32)

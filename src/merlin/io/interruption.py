@@ -44,9 +44,9 @@ def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> It
                 return
         except TimeoutError:
             pass
-        # A progress bar hides the cursor.
-        show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-        print(f"{show_cursor}merlin: {farewell()}", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            os.write(2, b"\x1b[?25h")  # shows the cursor, which a progress bar hides
+        print(f"merlin: {farewell()}", file=sys.stderr, flush=True)
         os._exit(130)
 
     def interrupt(number: int, frame: FrameType | None) -> None:

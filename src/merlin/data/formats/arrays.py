@@ -13,9 +13,10 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from merlin.data.archives import check_unpacked
 from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
-from merlin.data.logs import Column, Fields, Log, check_declared, regular_file, to_dataset
+from merlin.data.logs import Column, Fields, Log, regular_file, to_dataset
 from merlin.errors import MerlinError
 
 SUFFIXES = (".npy", ".npz")
@@ -70,7 +71,7 @@ def _listed(path: Path) -> list[Path]:
     if regular_file(path).stat().st_size > MOST_LIST_BYTES:
         raise MerlinError(f"{path}: is not a list of files; give one path per line.")
     with reading(path, "a list of files"):
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
         return [regular_file(path.parent / line.strip()) for line in lines if line.strip()]
 
 
@@ -95,7 +96,7 @@ def _headers(file: Path) -> dict[str, _Header]:
             return {ONLY: _header(opened, size)}
         with zipfile.ZipFile(opened) as archive:
             entries = [e for e in archive.infolist() if e.filename.endswith(".npy")]
-            check_declared(sum(entry.file_size for entry in entries), size, file)
+            check_unpacked(file, sum(entry.file_size for entry in entries), size)
             found = {}
             for entry in entries:
                 with archive.open(entry) as member:
