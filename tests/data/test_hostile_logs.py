@@ -242,7 +242,7 @@ def test_a_chunk_that_is_short_or_another_size(rng, tmp_path):
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_the_mark_that_editors_put_first_is_no_text(rng, tmp_path, mark):
     """Windows editors write one; a goal or a file must not get lost by it."""
-    path, content, said = write_log(tmp_path, "npy", rng)
+    path, _, said = write_log(tmp_path, "npy", rng)
     names = [f"log/{file.name}" for file in sorted(path.iterdir())]
     (tmp_path / "list.txt").write_bytes(mark + "\r\n".join(names).encode())
     assert len(load(tmp_path / "list.txt", **said)) == 3

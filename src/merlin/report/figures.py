@@ -34,7 +34,6 @@ VARIABLES = {
 }
 """Colours of the light scheme, with the names of their CSS variables."""
 SETTINGS: dict[Any, Any] = {
-    "text.parse_math": False,  # names may have dollar signs
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # measures the text; chart.css names the font that is shown
     "font.size": 11,
