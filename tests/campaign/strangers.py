@@ -21,8 +21,6 @@ from helpers.format_data import change_minari
 
 EVIL = "\"><evil onload=alert(1) x=' onclick=evil() $\\frac{ </script>"
 EVIL += "\x1b[2J\x9b\r [/x] {{7*7}} ${a}"
-    "\"><evil onload=alert(1) x=' onclick=evil() $\\frac{ \x1b[2J\x9b\r [/x] {{7*7}} ${a} </script>"
-)
 
 
 def files_elsewhere(material: Material, folder: Path) -> str | None:
