@@ -45,7 +45,7 @@ def kinds(material: Material) -> dict[str, Kind]:
     """Every kind of file that is read."""
     run, bench = material.run, material.bench
     found = {
-        f"{form} data": Kind(path, "*" if path.is_dir() else "", _data)
+        f"{form} data": Kind(path, "**/*" if path.is_dir() else "", _data)
         for form, path in material.formats.items()
     }
     found |= {
@@ -56,7 +56,7 @@ def kinds(material: Material) -> dict[str, Kind]:
         "metrics.jsonl": Kind(run, "seed-0/metrics.jsonl", _metrics, sealed=False),
         "bench.json": Kind(bench, "bench.json", _bench),
         "rows.jsonl": Kind(bench, "rows.jsonl", _bench),
-        "goals": Kind(material.goals, "*", _goals, sealed=False),
+        "goals": Kind(material.goals, "**/*", _goals, sealed=False),
     }
     for form, (path, said) in {**material.logs, "filmed": material.filmed}.items():
         said = WANTED if form == "filmed" else said
@@ -64,7 +64,7 @@ def kinds(material: Material) -> dict[str, Kind]:
         listed = path.name == "list.txt"
         source, inner = (path.parent, path.name) if listed else (path, "")
         opened = functools.partial(_log, inner=inner, said=said)
-        pattern = "videos/**/*" if form == "filmed" else "*"
+        pattern = "videos/**/*" if form == "filmed" else "**/*"
         found[f"log: {name}"] = Kind(source, pattern, opened, sealed=False)
     return found
 
@@ -251,7 +251,7 @@ def _one(
     rng = np.random.default_rng(seed)
     kind = kinds(material)[name]
     copy = material.copy(kind.source, folder / f"bad{kind.source.suffix}")
-    files = [copy] if copy.is_file() else sorted(p for p in copy.glob(f"**/{kind.pattern}"))
+    files = [copy] if copy.is_file() else sorted(copy.glob(kind.pattern))
     files = [file for file in files if file.is_file()]
     one_bit = mutate(rng, files[rng.integers(len(files))], flip)
     signal.alarm(int(HANG))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from campaign.material import TRAIN, Material
-from campaign.processes import run, start
+from campaign.processes import Running, run, start
 from campaign.refusals import refused, say
 from helpers.format_data import change_minari
 
@@ -55,24 +55,29 @@ def files_elsewhere(material: Material, folder: Path) -> str | None:
 
 def more_bombs(material: Material, folder: Path) -> str | None:
     """Small files that unpack to gigabytes, and text without an end."""
-    values = pa.array(np.zeros(10**8, np.float32))
-    states = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
-    table = pa.table({"state": states, "action": [[0.0, 1.0]], "episode_index": [0]})
-    pq.write_table(table, folder / "a.parquet")
-    del values, states, table
-    (folder / "a.csv").write_bytes(b"episode,state,action\n0,1,2\n0," + b"1" * 10**8 + b",2\n")
+    copy = material.copy(material.run, folder / "run")
+    policy = copy / "seed-0" / "policy.safetensors"
+    data = material.copy(material.data, folder / "data")
+
+    def make() -> None:  # in a child, so that what is made takes no memory here
+        values = pa.array(np.zeros(10**8, np.float32))
+        states = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+        table = pa.table({"state": states, "action": [[0.0, 1.0]], "episode_index": [0]})
+        pq.write_table(table, folder / "a.parquet")
+        row = b"episode,state,action\n0,1,2\n0," + b"1" * 10**8 + b",2\n"
+        (folder / "a.csv").write_bytes(row)
+        (data / "meta.json").write_bytes(b'{"a":[' + b"[]," * 20_000_000 + b"[]]}")
+        one = '":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
+        head = ("{" + ",".join(f'"{i}{one}' for i in range(900_000)) + "}").encode()
+        policy.write_bytes(len(head).to_bytes(8, "little") + head)
+
+    if problem := Running(make, folder).wait().problem(0):
+        return problem
     zarr = material.copy(material.logs["zarr"][0], folder / "b.zarr")
     say(zarr / "data" / "state" / ".zarray", shape=[2**39, 4], chunks=[2**39, 4])
-    data = material.copy(material.data, folder / "data")
-    (data / "meta.json").write_bytes(b'{"a":[' + b"[]," * 20_000_000 + b"[]]}")
     for path in (folder / "a.parquet", folder / "a.csv", zarr, data):
         if problem := refused(run(["info", path], folder)):
             return f"{path.name}: {problem}"
-    copy = material.copy(material.run, folder / "run")
-    names = (f'"{i}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for i in range(900_000))
-    head = ("{" + ",".join(names) + "}").encode()
-    policy = copy / "seed-0" / "policy.safetensors"
-    policy.write_bytes(len(head).to_bytes(8, "little") + head)
     return refused(run(["eval", copy, "--episodes", 1], folder))
 
 

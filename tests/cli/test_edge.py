@@ -151,3 +151,14 @@ def test_a_variable_of_5000_digits(tmp_path, monkeypatch, capsys, name):
     code, said = stopped(words[name], capsys)
     assert code == 2
     assert said.startswith(f"merlin: {name}: '99999999999999999999' is not a")
+
+
+def test_a_name_that_is_no_text(point_folder, tmp_path):
+    """Names of files are bytes, and not all of them are letters of the terminal."""
+    data = shutil.copytree(point_folder, tmp_path / os.fsdecode(b"\xff\xc3\xbc"))
+    command = [sys.executable, "-c", "from merlin.cli import main; main()", "info", data]
+    for encoding in ("utf-8", "ascii"):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        ended = subprocess.run(command, capture_output=True, env=environment)
+        assert ended.returncode == 0, ended.stderr
+        assert rb"/\udcff" in ended.stdout

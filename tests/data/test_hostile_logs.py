@@ -1,5 +1,6 @@
 """Logs that are broken, or meant to do harm: one sentence or sound data, and nothing runs."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -248,3 +249,24 @@ def test_the_mark_that_editors_put_first_is_no_text(rng, tmp_path, mark):
     assert len(load(tmp_path / "list.txt", **said)) == 3
     (tmp_path / "goals.csv").write_bytes(mark + b"1,2\r\n3,4\r\n")
     assert read_goals(tmp_path / "goals.csv", 2).tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("at", [20, 40, 60])
+def test_a_garbled_table_of_goals(tmp_path, at):
+    path = tmp_path / "goals.npy"
+    np.save(path, np.zeros((3, 2), np.float32))
+    for sign in b"({[\\'\"\x00":
+        content = bytearray(path.read_bytes())
+        content[at] = sign
+        (tmp_path / "bad.npy").write_bytes(content)
+        with contextlib.suppress(MerlinError):
+            read_goals(tmp_path / "bad.npy", 2)
+
+
+def test_a_table_of_goals_that_claims_too_much(tmp_path):
+    path = tmp_path / "goals.npy"
+    with path.open("wb") as file:
+        about = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 2)}
+        np.lib.format.write_array_header_1_0(file, about)
+    with pytest.raises(MerlinError, match="cannot be read as numbers"):
+        read_goals(path, 2)

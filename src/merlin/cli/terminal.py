@@ -17,7 +17,9 @@ class _Printable:
         self.raw = raw
 
     def write(self, text: str) -> int:
-        self.raw.write(_COMMANDS.sub(lambda found: ascii(found[0])[1:-1], text))
+        shown = _COMMANDS.sub(lambda found: ascii(found[0])[1:-1], text)
+        encoding = self.raw.encoding or "utf-8"  # which may lack a letter of a file name
+        self.raw.write(shown.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
