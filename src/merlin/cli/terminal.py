@@ -30,9 +30,7 @@ class _Printable:
 def safe_output() -> Iterator[None]:
     """Print control characters as text within the block."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (  # type: ignore[assignment]
-        None if stream is None else _Printable(stream) for stream in before
-    )
+    sys.stdout, sys.stderr = (None if stream is None else _Printable(stream) for stream in before)
     try:
         yield
     finally:
