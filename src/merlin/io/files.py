@@ -1,6 +1,8 @@
 """Reading and writing files: writes are atomic, and only regular files are read."""
 
 import contextlib
+import ctypes
+import errno
 import fcntl
 import functools
 import hashlib
@@ -16,7 +18,8 @@ from typing import Any
 
 from merlin.errors import MerlinError
 
-MOST_JSON_BYTES = 1 << 26
+MOST_JSON_BYTES = 1 << 24
+"""Empty lists in a file of this size take half a gigabyte."""
 MOST_JSON_DEPTH = 64
 SEAL = "sha256"
 """Last key of the JSON objects that merlin writes: the checksum of all other keys."""
@@ -27,6 +30,8 @@ FLUSH_BYTES = 1 << 26
 _PREFIX, _SUFFIX = ".merlin-", ".partial"
 _unfinished: set[Path] = set()
 """Temporary files and folders that this process is writing."""
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+"""Arguments of renameat2(2)."""
 
 
 # Writing
@@ -172,11 +177,10 @@ def new_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
         _sync_tree(temporary)
         check_free(target, overwrite)  # another process may have been faster
         if os.path.lexists(target):
-            # `_sweep` ignores this name: a kill between the two renames keeps the old data.
-            old = target.with_name(f".{target.name[:100]}.old-{os.urandom(4).hex()}")
-            os.replace(target, old)
-            os.replace(temporary, target)
-            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+            _exchange(temporary, target)
+            # What was there before has the temporary name, and is removed below or swept.
+            if temporary.is_symlink() or not temporary.is_dir():
+                temporary.unlink()
         else:
             os.replace(temporary, target)
         sync_folder(target.parent)
@@ -184,6 +188,21 @@ def new_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
         os.close(held)
         shutil.rmtree(temporary, ignore_errors=True)
         _unfinished.discard(temporary)
+
+
+def _exchange(one: Path, two: Path) -> None:
+    """Swap two names at once, so that a kill leaves neither name without its file or folder."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    paths = os.fsencode(one), os.fsencode(two)
+    if libc.renameat2(AT_FDCWD, paths[0], AT_FDCWD, paths[1], RENAME_EXCHANGE) == 0:
+        return
+    if (code := ctypes.get_errno()) not in (errno.EINVAL, errno.ENOSYS):
+        raise OSError(code, os.strerror(code), str(two))
+    # This file system cannot. `_sweep` ignores the name in between, so a kill loses nothing.
+    aside = two.with_name(f".{two.name[:100]}.old-{os.urandom(4).hex()}")
+    os.replace(two, aside)
+    os.replace(one, two)
+    os.replace(aside, one)
 
 
 def _sync_tree(folder: Path) -> None:
@@ -263,7 +282,9 @@ def unsealed(content: dict[str, Any], where: object) -> dict[str, Any]:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Parse JSON; raises ValueError if it is invalid or nested too deeply."""
+    """Parse JSON; raises ValueError if it is invalid, too long or nested too deeply."""
+    if len(text) > MOST_JSON_BYTES:
+        raise ValueError(f"it has {len(text)} characters, more than {MOST_JSON_BYTES}")
     try:
         content = json.loads(text)
     except RecursionError:

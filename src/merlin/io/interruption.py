@@ -86,12 +86,12 @@ def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> It
         if answer == b"":
             return
         remove_unfinished()
-        # A progress bar hides the cursor.
-        show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+        if sys.stderr.isatty():
+            os.write(2, b"\x1b[?25h")  # shows the cursor, which a progress bar hides
         if not messages:
             late = "the latest work was not saved (it took too long); " if _rescues else ""
             messages.append(late + farewell())
-        print(f"{show_cursor}merlin: {messages[-1]}", file=sys.stderr, flush=True)
+        print(f"merlin: {messages[-1]}", file=sys.stderr, flush=True)
         os._exit(130)
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -27,11 +27,12 @@ class Progress:
     def __enter__(self) -> Self:
         if not self.quiet and sys.stderr.isatty():
             self._bar = Bar(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[note]}"),
-                console=Console(stderr=True),
+                TextColumn("{task.fields[note]}", markup=False),
+                # The bar moves the cursor, which the command line forbids to all other text.
+                console=Console(file=getattr(sys.stderr, "raw", sys.stderr), markup=False),
             )
             self._bar.start()
             self._task = self._bar.add_task(self.label, total=self.total, note="")
