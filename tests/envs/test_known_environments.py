@@ -144,7 +144,10 @@ CONTROLLERS = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", CONTROLLERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(EASY, marks=pytest.mark.more), *(name for name in CONTROLLERS if name != EASY)],
+)
 def test_successes_agree_where_there_are_some(name):
     skip_unless_installed("highway_env" if name == EASY else name)
     steps, rule = (30, parking) if name == EASY else KNOWN[name][1:]
