@@ -48,9 +48,7 @@ def fit(
 
     # Single updates are compiled without a loop: XLA's convolutions are much slower inside one.
     @jax.jit
-    def update(
-        carry: Any, data: Any, key: PRNGKeyArray, step: Any
-    ) -> tuple[Any, Float[Array, ""]]:
+    def update(carry: Any, data: Any, key: PRNGKeyArray, step: Any) -> tuple[Any, Float[Array, ""]]:
         trained, state = carry
 
         def value_of(trained: Any) -> Float[Array, ""]:
