@@ -50,7 +50,7 @@ def walks(lengths) -> Dataset:
 
 def prepare(learner, data, tolerance=0.5):
     spec = make_spec(data, learner.sampling, tolerance)
-    state = jax.jit(lambda key: learner.init(key, spec))(jax.random.key(0))
+    state = learner.init(jax.random.key(0), spec)
     batch = learner.sampling.draw(data.on_device(), jax.random.key(1), learner.batch_size)
     return spec, state, batch
 

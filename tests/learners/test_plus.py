@@ -36,7 +36,7 @@ SMALL = MerlinPlus(
 
 def train_on(learner, data, updates, seed=0):
     spec = make_spec(data, learner.sampling)
-    state = jax.jit(lambda key: learner.init(key, spec))(jax.random.key(seed))
+    state = learner.init(jax.random.key(seed), spec)
     state, metrics = jax.jit(make_chunk(learner))(
         state, data.on_device(), jax.random.key(seed), 0, updates
     )
