@@ -162,6 +162,7 @@ def test_options_are_kept_with_the_data(folder):
     assert np.abs(data.desired_goals).max() > 1
 
 
+@pytest.mark.more
 def test_ctrl_c_during_a_collection(folder):
     """One sentence, nothing at the destination, and the same command goes on."""
     asked = ["collect", "slow_world:own/Slow-v0", "--episodes", "200", "--out", "data"]
