@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.data.images import ahead
 from merlin.io.progress import Progress
-from merlin.nets.layers import descend, optimiser
+from merlin.nets.layers import descend
 
 Model = TypeVar("Model")
 UPDATES_AT_ONCE = 100
@@ -44,7 +44,7 @@ def fit(
     compiled loop as an argument, since it may be too large for a constant. If it does not fit on
     the device, `batches` maps the number of each update to its data, in a thread that runs ahead.
     """
-    adam = optimiser(learning_rate)
+    adam = optax.adam(learning_rate)
 
     # Single updates are compiled without a loop: XLA's convolutions are much slower inside one.
     @jax.jit
