@@ -310,14 +310,6 @@ def made_variant(task: Task) -> str:
     return REGENERATED
 
 
-def cached_path(
-    task: Task, variant: str, *, episodes: int, seed: int = 0, pixels: bool = False
-) -> Path:
-    """The folder of a task's dataset in the cache."""
-    name = re.sub(r"[^-\w.]", "_", task.name)
-    return cache_folder() / f"{name}-{variant}-{episodes}-seed{seed}{'-pixels' * pixels}"
-
-
 def collect_cached(
     task: Task,
     variant: str,
@@ -336,7 +328,8 @@ def collect_cached(
                 f"use `variant={REGENERATED!r}`."
             )
         return task.name
-    path = cached_path(task, variant, episodes=episodes, seed=seed, pixels=pixels)
+    name = re.sub(r"[^-\w.]", "_", task.name)
+    path = cache_folder() / f"{name}-{variant}-{episodes}-seed{seed}{'-pixels' * pixels}"
     if not path.exists():
         if not quiet:
             print(f"collecting {episodes} episodes into {path}", file=sys.stderr)
