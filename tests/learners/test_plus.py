@@ -20,7 +20,7 @@ from merlin.learners import Merlin, MerlinPlus
 from merlin.learners.registry import configure
 from merlin.nets.layers import mixture_log_prob
 from merlin.policies.mixture import densest, draw, log_density
-from merlin.training.loop import make_chunk
+from merlin.training.loop import compiled_chunk
 from merlin.training.runs import save_policy
 from merlin.training.train import train
 
@@ -36,10 +36,9 @@ SMALL = MerlinPlus(
 
 def train_on(learner, data, updates, seed=0):
     spec = make_spec(data, learner.sampling)
-    state = jax.jit(lambda key: learner.init(key, spec))(jax.random.key(seed))
-    state, metrics = jax.jit(make_chunk(learner))(
-        state, data.on_device(), jax.random.key(seed), 0, updates
-    )
+    state = learner.init(jax.random.key(seed), spec)
+    advance = compiled_chunk(learner, together=False)
+    state, metrics = advance(state, data.on_device(), jax.random.key(seed), 0, updates)
     return learner.policy(state), metrics
 
 

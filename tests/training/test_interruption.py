@@ -153,9 +153,9 @@ merlin.train(learner, data, updates=10**7, out="run", **how)
 @pytest.mark.parametrize(
     ("handler", "number", "code", "said"),
     [
-        ("default", signal.SIGTERM, -signal.SIGTERM, ""),
         ("own", signal.SIGTERM, 7, "own handler\n"),
-        ("default", signal.SIGINT, -signal.SIGINT, ""),
+        pytest.param("default", signal.SIGTERM, -signal.SIGTERM, "", marks=pytest.mark.more),
+        pytest.param("default", signal.SIGINT, -signal.SIGINT, "", marks=pytest.mark.more),
     ],
 )
 def test_a_library_call_leaves_signals_alone(tmp_path, handler, number, code, said):
