@@ -60,7 +60,7 @@ class Learner(abc.ABC):
         return None
 
     def long_values(self, states: int) -> Mapping[str, Any]:
-        """Values of `tuned` fields for episodes with this many states."""
+        """Defaults that differ for episodes with this many states."""
         return {}
 
     @property
@@ -145,12 +145,9 @@ def within(spec: Spec, max_horizon: int | None) -> Spec:
     return spec._replace(max_horizon=min(spec.max_horizon, max_horizon))
 
 
-def tuned(default: Any, by: str = "task") -> Any:
-    """A field whose value was tuned per task; `configure` reads it from the task registry.
-
-    With `by="length"`, only the length of the episodes changes it (see `long_values`).
-    """
-    return dataclasses.field(default=default, metadata={"tuned": by})
+def tuned(default: Any) -> Any:
+    """A field whose value was tuned per task; `configure` reads it from the task registry."""
+    return dataclasses.field(default=default, metadata={"tuned": True})
 
 
 def known_tolerance(own: float | None, spec: Spec) -> float:

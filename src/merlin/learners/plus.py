@@ -49,7 +49,6 @@ from merlin.learners.base import (
     check_not_negative,
     check_positive,
     check_sizes,
-    tuned,
     within,
 )
 from merlin.learners.judge import (
@@ -271,11 +270,11 @@ class MerlinPlus(Learner):
 
     absent: ClassVar[Mapping[str, Any]] = {"average": 0.0}
 
-    components: int = tuned(5, by="length")  # Gaussians in the mixture
+    components: int = 5  # Gaussians in the mixture
     hindsight_ratio: float = 1.0  # fraction of goals relabelled with the episode's future
-    horizon: int = tuned(5, by="length")  # on which the mixture is conditioned when acting
+    horizon: int = 5  # on which the mixture is conditioned when acting
     max_horizon: int | None = 100  # longest horizon of a goal; None: the whole episode
-    candidates: int = tuned(7, by="length")  # proposals besides the first; 0 disables the judge
+    candidates: int = 7  # proposals besides the first; 0 disables the judge
     depth: int = 4  # steps the judge looks ahead
     caution: float = 0.5  # weight of the mixture's density against the judge's estimate
     discount: float = 0.9  # of the temporal distance
@@ -286,7 +285,7 @@ class MerlinPlus(Learner):
     hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 5e-4
     max_gradient_norm: float = 1.0
-    average: float = tuned(0.0, by="length")  # decay of the averaged parameters; 0: none
+    average: float = 0.0  # decay of the averaged parameters that the policy acts with; 0: none
     batch_size: int = 512
 
     def __post_init__(self) -> None:
