@@ -14,6 +14,7 @@ import numpy as np
 
 from merlin.deploy.lookahead import NO_LUCK, Mixture
 from merlin.deploy.networks import ACTIVATIONS, Layer, forward
+from merlin.deploy.onnx_policy import SUFFIX, OnnxPolicy
 from merlin.deploy.places import Places
 from merlin.deploy.weights import Weights, read
 from merlin.errors import MerlinError
@@ -21,14 +22,18 @@ from merlin.io.observations import batch_size, checked, state_and_goal
 from merlin.training.folder import policy_file
 
 
-def load(path: str | Path, *, seed: int | None = None, checkpoint: str = "final") -> "Policy":
+def load(
+    path: str | Path, *, seed: int | None = None, checkpoint: str = "final"
+) -> "Policy | OnnxPolicy":
     """Load the policy in a file or a run folder, by default of the first seed at the end of
-    training."""
+    training. An exported policy (.onnx) runs in ONNX Runtime."""
     path = Path(path)
     if path.is_dir():
         path = policy_file(path, seed, checkpoint)
     elif seed is not None or checkpoint != "final":
         raise MerlinError(f"{path}: is not a run folder; leave out seed and checkpoint.")
+    if path.suffix == SUFFIX:
+        return OnnxPolicy(path)
     weights = read(path)
     if weights.places is not None:
         return MapPolicy(weights, weights.places)

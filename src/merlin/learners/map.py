@@ -52,7 +52,6 @@ from merlin.learners.base import (
     check_not_negative,
     check_positive,
     check_sizes,
-    tuned,
     within,
 )
 from merlin.nets.cnn import Net, make_net
@@ -97,7 +96,7 @@ class MerlinMap(Learner):
     """A map of recorded passages, followed by a mixture policy with a critic."""
 
     places: int = 800  # at most
-    lags: tuple[int, ...] = tuned((1, 2, 3))  # steps in a passage
+    lags: tuple[int, ...] = (1, 2, 3)  # steps in a passage
     passages: int = 3  # recorded passages needed to connect two places
     hops: int = 2  # passages between successive waypoints
     components: int = 5  # Gaussians in the mixture
