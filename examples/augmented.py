@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import drawing
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,8 +21,6 @@ from merlin.envs.point import ROOMS
 from merlin.evaluation import figures
 
 COLUMNS = 4
-PIECES = (figures.BLUE, "#d98324", "#7b4fa3", "#1f8a8a", figures.RED)
-"""Colours of the pieces of a stitched trajectory, in turn."""
 
 
 def main(out: Path) -> None:
@@ -39,7 +38,7 @@ def main(out: Path) -> None:
     for column in range(COLUMNS):
         stitched, rolled = axes[:, column]
         for ax in (stitched, rolled):
-            figures.arena(ax, ROOMS)
+            drawing.arena(ax, ROOMS)
         chosen = telling[column]
         path = np.asarray(data.observations)[walks.rows[chosen]]
         at = np.flatnonzero(switches[chosen]).tolist()
@@ -59,7 +58,7 @@ def patchwork(axes: Axes, path: np.ndarray, switches: Sequence[int], *, label: s
     """
     edges = [0, *(step + 1 for step in switches), len(path)]
     for piece, (begin, end) in enumerate(itertools.pairwise(edges)):
-        colour = PIECES[piece % len(PIECES)]
+        colour = drawing.PIECES[piece % len(drawing.PIECES)]
         axes.plot(*path[begin : end + 1].T, "-", color=colour, linewidth=1.2)
         axes.plot(*path[begin:end].T, ".", color=colour, markersize=4)
     for step in switches:

@@ -7,6 +7,7 @@ within 1 of it. Prints the rank correlation over states and goals on a grid, and
 import argparse
 from pathlib import Path
 
+import drawing
 import jax
 import numpy as np
 from matplotlib.axes import Axes
@@ -74,7 +75,7 @@ def draw(guess: np.ndarray, truth: np.ndarray, rank: float) -> Figure:
         for column, goal in enumerate(SHOWN):
             ax = axes[row, column]
             picture = value_map(ax, values[column], low=low)
-            figures.goal_disc(ax, goal, TOLERANCE)
+            drawing.goal_disc(ax, goal, TOLERANCE)
             ax.set_title(f"{name}, goal ({goal[0]:g}, {goal[1]:g})", fontsize=10)
     figure.colorbar(picture, ax=axes[:, :3], label="value", shrink=0.8)
     for ax in axes[:, 3]:
@@ -115,7 +116,7 @@ def agreement(axes: Axes, truth: np.ndarray, guess: np.ndarray) -> None:
         whis=(5, 95),
         showfliers=False,
         patch_artist=True,
-        boxprops={"facecolor": figures.SHADE, "edgecolor": figures.INK},
+        boxprops={"facecolor": drawing.SHADE, "edgecolor": figures.INK},
         medianprops={"color": figures.BLUE, "linewidth": 2},
         manage_ticks=False,
     )

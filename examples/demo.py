@@ -9,6 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
+import drawing
 import jax
 import numpy as np
 from matplotlib.figure import Figure
@@ -119,8 +120,8 @@ def corner_picture(merlin_played: Rollout, map_played: Rollout) -> Path:
         rows, ("Merlin", "Merlin-map"), (merlin_played, map_played), strict=True
     ):
         for axes, index in zip(row, chosen, strict=False):
-            figures.arena(axes, ROOMS)
-            figures.paths(axes, one_episode(played, index), radius=1.0)
+            drawing.arena(axes, ROOMS)
+            drawing.paths(axes, one_episode(played, index), radius=1.0)
             axes.set_title(f"{name}: {ending(played, index)}", fontsize=9)
     figure.suptitle(
         f"{len(chosen)} of the {only_map.sum()} of {len(only_map)} episodes that only Merlin-map "
@@ -144,9 +145,9 @@ def field_picture(policy: Policy) -> Path:
     goal = np.array([3.0, 3.0])
     figure = Figure(figsize=(12, 4))
     for axes, horizon in zip(figure.subplots(1, 3), (1, 5, 15), strict=True):
-        figures.arena(axes, ROOMS)
-        figures.goal_disc(axes, goal, radius=1.0)
-        figures.vector_field(axes, policy, goal, horizon=horizon, walls=ROOMS)
+        drawing.arena(axes, ROOMS)
+        drawing.goal_disc(axes, goal, radius=1.0)
+        drawing.vector_field(axes, policy, goal, horizon=horizon, walls=ROOMS)
         axes.set_title(f"horizon {horizon}")
     figure.suptitle("Merlin's mean action at every place, for one goal and three horizons")
     return figures.save(figure, OUT / "vector_field.png")

@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
+import drawing
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,7 +97,7 @@ def distances(policy) -> Figure:
             extent=(-BOUND, BOUND, -BOUND, BOUND),
             cmap="viridis_r",
         )
-        figures.goal_disc(axes, GOAL, TOLERANCE)
+        drawing.goal_disc(axes, GOAL, TOLERANCE)
         axes.set_title(name, fontsize=10)
         figure.colorbar(picture, ax=axes, shrink=0.85)
     figure.suptitle(f"Temporal distance on PointRooms (Spearman {rank:.2f})", fontsize=11)
@@ -113,9 +114,9 @@ def corner(policy) -> Figure:
     episode = slice(saved[0], saved[0] + 1) if len(saved) else slice(0, 1)
     figure = Figure(figsize=(9, 4.4), layout="constrained")
     for axes, (name, rollout) in zip(figure.subplots(1, 2), played.items(), strict=True):
-        figures.arena(axes, ROOMS)
+        drawing.arena(axes, ROOMS)
         one = type(rollout)(*(field[episode] for field in rollout))
-        figures.paths(axes, one, TOLERANCE)
+        drawing.paths(axes, one, TOLERANCE)
         done = rollout.success[:, -1].mean()
         axes.set_title(f"{name}: {done:.0%} of {EPISODES} episodes arrive", fontsize=10)
     return figure
@@ -133,7 +134,7 @@ def components(policy, data, shown: int = 3) -> Figure:
         weights, means, stds = policy.distribution(jnp.asarray(state), jnp.asarray(goal))
         share = np.asarray(jax.nn.softmax(weights))
         for k, (mean, std) in enumerate(zip(np.asarray(means), np.asarray(stds), strict=True)):
-            colour = figures.PIECES[k % len(figures.PIECES)]
+            colour = drawing.PIECES[k % len(drawing.PIECES)]
             size = 4 * std[:2]
             axes.add_patch(Ellipse(mean[:2], *size, color=colour, alpha=0.2 + 0.5 * share[k]))
             axes.annotate(f"{share[k]:.2f}", mean[:2], fontsize=8, color=figures.INK)

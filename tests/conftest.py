@@ -22,6 +22,9 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 )
 os.environ["MERLIN_DATA"] = f"{_SCRATCH}/data-{os.getpid()}"
+# Environments are stepped in the test's own process unless it asks for workers: each of those
+# takes seconds of processor time to start.
+os.environ["MERLIN_CORES"] = "1"
 
 import jaxtyping
 

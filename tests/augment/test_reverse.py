@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import equinox as eqx
 import jax
@@ -18,7 +18,16 @@ from merlin.data import Dataset, Episode
 from merlin.data.dataset import validate
 from merlin.errors import MerlinError
 
-QUICK = {"proposer_hidden": (32,), "dynamics_width": 16, "model_learning_rate": 1e-2}
+QUICK = {
+    "proposer_hidden": (32,),
+    "dynamics_width": 16,
+    "model_learning_rate": 1e-2,
+    "dynamics_batch": 32,
+    "model_batch": 32,
+    "held_out": 0.2,
+}
+"""Small models, of the same sizes in all tests, so that their programs are compiled once."""
+FEW = {"model_epochs": 1, "margin": 9.0, "trajectories": 5, **QUICK}
 LOW, HIGH = np.array([-1.0, 0.0]), np.array([1.0, 0.5])
 
 
@@ -38,15 +47,7 @@ def drifting(lengths=(20,) * 60, goals=True) -> Dataset:
 @lru_cache
 def made(forward: bool, steps: int | None = None):
     """Whole episodes, or so many steps and the rest of a recorded one."""
-    rollouts = Rollouts(
-        model_epochs=120,
-        rollout_steps=steps,
-        dynamics_batch=32,
-        model_batch=32,
-        held_out=0.2,
-        forward=forward,
-        **QUICK,
-    )
+    rollouts = Rollouts(model_epochs=120, rollout_steps=steps, forward=forward, **QUICK)
     return rollouts(drifting(), seed=0)
 
 
@@ -132,10 +133,7 @@ def test_goals_that_are_no_part_of_states_need_phi():
     other = replace(data, achieved_goals=data.achieved_goals + np.float32(1))
     with pytest.raises(MerlinError, match=r"phi: .* name the task"):
         Rollouts()(other, seed=0)
-    some = Rollouts(
-        model_epochs=1, model_batch=8, dynamics_batch=8, margin=9.0, trajectories=3, **QUICK
-    )
-    new = some(replace(other, phi=(1, 0)), seed=0).dataset
+    new = Rollouts(**FEW)(replace(other, phi=(1, 0)), seed=0).dataset
     np.testing.assert_array_equal(new.achieved_goals, new.observations[:, [1, 0]])
 
 
@@ -205,16 +203,12 @@ def test_short_rollouts_branch_off_anywhere_and_the_rest_is_recorded(forward):
 
 
 def test_a_final_state_is_the_desired_goal_if_asked_for():
-    how = {"model_epochs": 1, "model_batch": 8, "dynamics_batch": 8, "margin": 9.0, **QUICK}
-    new = Rollouts(final_goals=True, trajectories=5, **how)(drifting(), seed=0).dataset
+    new = Rollouts(final_goals=True, **FEW)(drifting(), seed=0).dataset
     np.testing.assert_array_equal(new.desired_goals, new.achieved_goals[new.starts[1:] - 1])
 
 
 def test_rollouts_stay_in_range_and_are_counted():
-    data, rollouts = (
-        drifting(),
-        Rollouts(model_epochs=20, dynamics_batch=32, model_batch=32, margin=0.1, **QUICK),
-    )
+    data, rollouts = drifting(), Rollouts(model_epochs=20, margin=0.1, **QUICK)
     proposer, dynamics, _ = rollouts.fit(data, seed=0)
     # A drift that carries those out of range that begin on one side of it, and not the others.
     drifts = dynamics.head.bias.at[0].add(-1.0)
@@ -231,15 +225,7 @@ def test_rollouts_stay_in_range_and_are_counted():
 
 
 def test_the_seed_decides():
-    how = {
-        "model_epochs": 2,
-        "model_batch": 16,
-        "dynamics_batch": 16,
-        "trajectories": 5,
-        "margin": 9.0,
-        **QUICK,
-    }
-    one, same, other = (Rollouts(**how)(drifting(), seed=seed) for seed in (1, 1, 2))
+    one, same, other = (Rollouts(**FEW)(drifting(), seed=seed) for seed in (1, 1, 2))
     assert one.dataset.fingerprint() == same.dataset.fingerprint()
     assert one.report == same.report
     assert one.dataset.fingerprint() != other.dataset.fingerprint()
@@ -247,10 +233,10 @@ def test_the_seed_decides():
 
 def test_episodes_of_many_lengths():
     data = drifting((2, 3, 150, 7))
-    how = {"model_epochs": 1, "model_batch": 4, "dynamics_batch": 4, "margin": 50.0, **QUICK}
-    new = Rollouts(trajectories=40, rollout_steps=None, **how)(data, seed=0).dataset
+    how = FEW | {"margin": 50.0, "trajectories": 40}
+    new = Rollouts(rollout_steps=None, **how)(data, seed=0).dataset
     assert set(new.lengths) == {2, 3, 150, 7}
-    short = Rollouts(trajectories=40, rollout_steps=2, **how)(data, seed=0).dataset
+    short = Rollouts(rollout_steps=2, **how)(data, seed=0).dataset
     assert {2, 3} < set(short.lengths)
     assert short.lengths.max() <= 150
 
@@ -262,17 +248,11 @@ def test_noise_on_states_is_part_of_what_is_to_be_undone():
     model = make_dynamics(data, scales, 4, 1, jax.random.key(0))
     model = jax.tree.map(jnp.zeros_like, model)
     model = eqx.tree_at(lambda m: m.scales, model, scales)
-    losses = [
-        np.mean(
-            [
-                Rollouts(state_noise=noise, dynamics_batch=64)._dynamics_loss(
-                    model, rows, 10, jax.random.key(seed)
-                )
-                for seed in range(8)
-            ]
-        )
-        for noise in (0.0, 2.0)
-    ]
+    losses = []
+    for noise in (0.0, 2.0):
+        rollouts = Rollouts(state_noise=noise, dynamics_batch=64)
+        loss = jax.jit(partial(rollouts._dynamics_loss, model, rows, 10))
+        losses.append(np.mean([loss(jax.random.key(seed)) for seed in range(8)]))
     moving = np.mean(np.asarray(scales.difference_std) > 0)
     assert 0 < moving < 1  # what never changes gets no noise
     np.testing.assert_allclose(losses[1] - losses[0], 4.0 * moving, rtol=0.1)

@@ -39,7 +39,7 @@ def test_rows_tell_all_that_a_report_needs(tmp_path):
     timed = replace(TINY, grid="timing", timed=True, updates=3)
     shared = replace(TINY, grid="stitching")
     cells = [TINY, shared, swept, timed, BROKEN]
-    results = run_bench("mixed", cells, tmp_path, command="merlin bench mixed")
+    results = run_bench("mixed", cells, tmp_path, command="merlin bench mixed", workers=1)
     rows = read_rows(tmp_path / "rows.jsonl")
     assert [row.grid for row in rows] == ["paper", "paper", "stitching", "horizon", "timing"]
     plain, broken, again, sweep, time_row = rows
@@ -72,10 +72,16 @@ def test_rows_tell_all_that_a_report_needs(tmp_path):
     assert results.missing(cells, retry_failed=True) == [BROKEN]
 
 
+def done(folder, *cells):
+    """Plan the cells in a folder and add their rows, as the runner does, without training."""
+    results = ResultsFolder(folder)
+    results.plan("one", cells, "merlin bench one")
+    for cell in results.missing(cells):
+        results.add(cell, make_row(cell))
+
+
 def test_a_folder_is_not_asked_for_two_things(tmp_path):
-    results = ResultsFolder(tmp_path)
-    results.plan("one", [TINY], "merlin bench one")
-    results.add(TINY, make_row(TINY))
+    done(tmp_path, TINY)
     longer = replace(TINY, updates=99)
     with pytest.raises(MerlinError, match="was run with updates=20, not 99; ask for the same"):
         ResultsFolder(tmp_path).plan("one", [longer], "")
@@ -291,12 +297,12 @@ def test_cells_learn_from_the_same_trajectories_as_alone(tmp_path):
 
 def test_grids_keep_what_they_share_in_a_folder_without_cells(tmp_path):
     """As results are committed: rows alone."""
-    run_bench("two", [TINY, replace(TINY, grid="stitching")], tmp_path, command="merlin bench two")
+    done(tmp_path, TINY, replace(TINY, grid="stitching"))
     before = read_rows(tmp_path / "rows.jsonl")
     assert [row.grid for row in before] == ["paper", "stitching"]
     shutil.rmtree(tmp_path / "cells")
     other = replace(TINY, seed=7)
-    run_bench("one", [other], tmp_path, command="merlin bench one")
+    done(tmp_path, other)
     after = read_rows(tmp_path / "rows.jsonl")
     assert [row.grid for row in after] == ["paper", "paper", "stitching"]
     assert [row for row in after if row.cell != other.name] == before

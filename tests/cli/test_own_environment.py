@@ -34,29 +34,30 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests 
 main()
 """
 COMMAND = str(Path(sys.executable).with_name("merlin"))
+QUIET = {**os.environ, "PYTHONWARNINGS": "ignore"}
+
+
+def with_modules(place):
+    """A folder with modules of the user, one of which is called like a library."""
+    shutil.copy(own_envs.__file__, place / "line_world.py")
+    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
+    code = next(c for c in page.split("```python\n")[1:] if c.startswith("# ring_world.py"))
+    (place / "ring_world.py").write_text(code.split("```")[0])
+    (place / "exit_world.py").write_text("import sys\nsys.exit(4)\n")
+    (place / "syntax_world.py").write_text("def f(:\n")
+    (place / "slow_world.py").write_text(SLOW)
+    (place / "numpy.py").write_text("open('replaced', 'w')\nraise SystemExit('not NumPy')\n")
+    return place
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A fresh folder with modules of the user, one of which is called like a library."""
-    shutil.copy(own_envs.__file__, tmp_path / "line_world.py")
-    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
-    code = next(c for c in page.split("```python\n")[1:] if c.startswith("# ring_world.py"))
-    (tmp_path / "ring_world.py").write_text(code.split("```")[0])
-    (tmp_path / "exit_world.py").write_text("import sys\nsys.exit(4)\n")
-    (tmp_path / "syntax_world.py").write_text("def f(:\n")
-    (tmp_path / "slow_world.py").write_text(SLOW)
-    (tmp_path / "numpy.py").write_text("open('replaced', 'w')\nraise SystemExit('not NumPy')\n")
-    return tmp_path
+    return with_modules(tmp_path)
 
 
 def run(folder, *arguments, code=0):
     done = subprocess.run(
-        [COMMAND, *map(str, arguments)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        [COMMAND, *map(str, arguments)], cwd=folder, capture_output=True, text=True, env=QUIET
     )
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
@@ -93,30 +94,62 @@ def test_an_environment_is_checked(folder):
     assert "info['is_success'], after the last step" in words
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fragment"),
-    [
-        (["line_world:own/Dense-v0"], "--goal-reward"),
-        (["line_world:own/Endless-v0"], "--max-steps"),
-        (["line_world:own/Keyed-v0", "--env-args", "size"], "key=value"),
-        (["line_world:own/Keyed-v0", "--env-args", "no_such=1"], "no_such"),
-        (["line_world:own/Keyed-v0", "--success-key", "no_such"], "--success-key"),
-        (["line_world:own/Keyed-v0", "--max-steps", "0"], "--max-steps: 0 is below 2"),
-        (["line_world:own/Keyed-v0", "--max-steps", "1"], "--max-steps: 1 is below 2"),
-        (["line_world:own/Keyed-v0", "--env-args", "size=x"], "reset(seed=...) failed (TypeError"),
-        (["line_world:own/Keyed-v0", "--goal-reward", "nan"], "--goal-reward: nan is not"),
-        (["line_world:own/No-v0"], "`No` doesn't exist"),
-        (["exit_world:own/Exit-v0"], "SystemExit: 4, in line 2 of"),
-        (["syntax_world:own/Syntax-v0"], "SyntaxError: invalid syntax, in line 1 of"),
-        (["no_world:own/Keyed-v0"], "no_world"),
-        (["FetchReach", "--max-steps", "3"], "merlin's tasks"),
-    ],
-)
-def test_what_is_unclear_is_refused(folder, arguments, fragment):
-    done = run(folder, "collect", *arguments, "--episodes", 2, "--out", "data", code=2)
-    assert fragment in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not (folder / "data").exists()
+UNCLEAR = [
+    (["line_world:own/Dense-v0"], "--goal-reward"),
+    (["line_world:own/Endless-v0"], "--max-steps"),
+    (["line_world:own/Keyed-v0", "--env-args", "size"], "key=value"),
+    (["line_world:own/Keyed-v0", "--env-args", "no_such=1"], "no_such"),
+    (["line_world:own/Keyed-v0", "--success-key", "no_such"], "--success-key"),
+    (["line_world:own/Keyed-v0", "--max-steps", "0"], "--max-steps: 0 is below 2"),
+    (["line_world:own/Keyed-v0", "--max-steps", "1"], "--max-steps: 1 is below 2"),
+    (["line_world:own/Keyed-v0", "--env-args", "size=x"], "reset(seed=...) failed (TypeError"),
+    (["line_world:own/Keyed-v0", "--goal-reward", "nan"], "--goal-reward: nan is not"),
+    (["line_world:own/No-v0"], "`No` doesn't exist"),
+    (["exit_world:own/Exit-v0"], "SystemExit: 4, in line 2 of"),
+    (["syntax_world:own/Syntax-v0"], "SyntaxError: invalid syntax, in line 1 of"),
+    (["no_world:own/Keyed-v0"], "no_world"),
+    (["FetchReach", "--max-steps", "3"], "merlin's tasks"),
+]
+REFUSING = """
+import contextlib, io, json, sys
+from merlin.cli import main
+told = []
+for arguments in json.load(sys.stdin):
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        try:
+            code = main(arguments) or 0
+        except SystemExit as stop:
+            code = stop.code
+    told.append([code, said.getvalue()])
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory):
+    """Exit code and words for each of UNCLEAR, all from one process."""
+    place = with_modules(tmp_path_factory.mktemp("unclear"))
+    commands = [["collect", *a, "--episodes", "2", "--out", "data"] for a, _ in UNCLEAR]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", REFUSING],
+        cwd=place,
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        env=QUIET,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (place / "data").exists()
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("index", range(len(UNCLEAR)), ids=[" ".join(a) for a, _ in UNCLEAR])
+def test_what_is_unclear_is_refused(refusals, index):
+    code, said = refusals[index]
+    assert code == 2
+    assert UNCLEAR[index][1] in said
+    assert len(said.strip().splitlines()) == 1
 
 
 def test_options_are_kept_with_the_data(folder):
@@ -129,6 +162,7 @@ def test_options_are_kept_with_the_data(folder):
     assert np.abs(data.desired_goals).max() > 1
 
 
+@pytest.mark.more
 def test_ctrl_c_during_a_collection(folder):
     """One sentence, nothing at the destination, and the same command goes on."""
     asked = ["collect", "slow_world:own/Slow-v0", "--episodes", "200", "--out", "data"]

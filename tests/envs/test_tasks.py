@@ -229,20 +229,18 @@ def test_batches_do_not_depend_on_the_number_of_workers(name):
             batch.close()
         return seen
 
-    one, two, three = (play(make_batch(task, 3, workers)) for workers in (1, 2, 3))
-    for other in (two, three):
-        for expected, found in zip(one, other, strict=True):
-            np.testing.assert_array_equal(found, expected)
+    one, two = (play(make_batch(task, 3, workers)) for workers in (1, 2))
+    for expected, found in zip(one, two, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_collected_data_does_not_depend_on_the_number_of_workers():
-    one, two = (
-        merlin.collect("FetchReach", "random", episodes=25, seed=1, workers=w) for w in (1, 2)
-    )
-    assert one.fingerprint() == two.fingerprint()
-    # ... nor on how many more episodes were asked for.
-    more = merlin.collect("FetchReach", "random", episodes=27, seed=1, workers=2)
-    np.testing.assert_array_equal(more.observations[: len(one.observations)], one.observations)
+    """Nor on how many more episodes were asked for."""
+    one = merlin.collect("FetchReach", "random", episodes=25, seed=1, workers=1)
+    two = merlin.collect("FetchReach", "random", episodes=27, seed=1, workers=2)
+    for name in ("observations", "actions", "achieved_goals", "desired_goals"):
+        own = getattr(one, name)
+        np.testing.assert_array_equal(getattr(two, name)[: len(own)], own)
 
 
 @pytest.fixture

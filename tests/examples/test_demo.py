@@ -12,6 +12,7 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 @pytest.mark.more
 def test_the_demo_shows_what_the_map_gains(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(DEMO.parent)
     place = importlib.util.spec_from_file_location("demo", DEMO)
     demo = importlib.util.module_from_spec(place)
     place.loader.exec_module(demo)

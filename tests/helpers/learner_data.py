@@ -35,7 +35,7 @@ def random_walks(asymmetric: bool = False) -> Dataset:
 def fresh(learner: Learner, tolerance: float = TOLERANCE) -> Any:
     """A learner's first state, for walks within bounds that are not symmetric."""
     spec = make_spec(random_walks(asymmetric=True), learner.sampling, tolerance)
-    return jax.jit(lambda key: learner.init(key, spec))(jax.random.key(0))
+    return learner.init(jax.random.key(0), spec)
 
 
 def floats(*values: Any) -> jax.Array:

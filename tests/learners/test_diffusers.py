@@ -1,6 +1,7 @@
 """The diffusion methods one by one: losses by hand, windows, averages, memory, refusals."""
 
 import dataclasses
+from functools import lru_cache
 
 import equinox as eqx
 import jax
@@ -50,13 +51,18 @@ def walks(lengths) -> Dataset:
 
 def prepare(learner, data, tolerance=0.5):
     spec = make_spec(data, learner.sampling, tolerance)
-    state = jax.jit(lambda key: learner.init(key, spec))(jax.random.key(0))
+    state = learner.init(jax.random.key(0), spec)
     batch = learner.sampling.draw(data.on_device(), jax.random.key(1), learner.batch_size)
     return spec, state, batch
 
 
+@lru_cache
+def compiled_update(learner):
+    return jax.jit(learner.update)
+
+
 def updated(learner, state, batch):
-    return jax.jit(learner.update)(state, batch, jax.random.key(2))
+    return compiled_update(learner)(state, batch, jax.random.key(2))
 
 
 # Averages that act
@@ -66,7 +72,7 @@ def test_the_average_of_beso_warms_up():
     """After one update the average is nine tenths of the way: 1 - (1 + 0) / (10 + 0)."""
     learner = TINY["beso"]
     _, state, batch = prepare(learner, walks([9] * 20))
-    update = jax.jit(learner.update)
+    update = compiled_update(learner)
     after, _ = update(state, batch, jax.random.key(2))
     old, new, average = (
         tree.net.layers[0].weight for tree in (state.net, after.net, after.policy.net)
@@ -82,7 +88,7 @@ def test_the_learning_rate_of_beso_falls_to_its_end():
     learner = dataclasses.replace(TINY["beso"], decay_updates=100, weight_decay=0.0)
     _, state, batch = prepare(learner, walks([9] * 20))
 
-    update = jax.jit(learner.update)
+    update = compiled_update(learner)
 
     def moved(step):
         at = eqx.tree_at(lambda s: s.step, state, jnp.int32(step))

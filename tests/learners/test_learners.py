@@ -34,15 +34,14 @@ def compiled(name: str):
 
 
 @lru_cache
-def initialiser(name: str, asymmetric: bool):
-    learner = small(name)
-    data = random_walks(asymmetric)
-    spec = learner.survey(data, make_spec(data, learner.sampling, TOLERANCE))
-    return jax.jit(lambda key: learner.init(key, spec))
+def surveyed(name: str, asymmetric: bool):
+    learner, data = small(name), random_walks(asymmetric)
+    return learner.survey(data, make_spec(data, learner.sampling, TOLERANCE))
 
 
 def init(name, seed=0, asymmetric=False):
-    return initialiser(name, asymmetric)(jax.random.key(seed))
+    """Not compiled as a whole, which takes longer than its parts, which methods share."""
+    return small(name).init(jax.random.key(seed), surveyed(name, asymmetric))
 
 
 def advance(name, state, data, start, stop, seed=0):
@@ -164,7 +163,7 @@ class TestEveryLearner:
 def merlin_state(seed=0, **settings):
     learner = Merlin(hidden=(8,), **settings)
     spec = make_spec(random_walks(asymmetric=True), learner.sampling)
-    return learner, jax.jit(lambda key: learner.init(key, spec))(jax.random.key(seed))
+    return learner, learner.init(jax.random.key(seed), spec)
 
 
 def test_merlin_loss_by_hand():

@@ -1,6 +1,7 @@
 """The six methods of OGBench: losses against numbers worked out by hand, goals and settings."""
 
 import dataclasses
+from functools import lru_cache
 
 import equinox as eqx
 import jax
@@ -45,11 +46,15 @@ def batch(n=4, *names, reached=False) -> Batch:
     )
 
 
+@lru_cache
+def compiled_loss(learner):
+    return jax.jit(lambda s, b: learner.loss(s.policy, s.value, s.target, b))
+
+
 def losses(learner, batch, state=None):
     """The metrics of one update with a learner's fresh networks, or those of a state."""
     state = fresh(learner) if state is None else state
-    loss = jax.jit(lambda s, b: learner.loss(s.policy, s.value, s.target, b))
-    total, metrics = loss(state, batch)
+    total, metrics = compiled_loss(learner)(state, batch)
     return float(total), {name: float(value) for name, value in metrics.items()}
 
 

@@ -15,10 +15,8 @@ from merlin.nets.layers import (
     Normaliser,
     clip_by_norm,
     cosine_decay,
-    descend,
     gaussian_log_prob,
     horizon_embedding,
-    optimiser,
 )
 from merlin.types import Moments
 
@@ -131,11 +129,3 @@ def test_a_cosine_falls_to_zero():
     rate = jax.jit(cosine_decay(0.1, 100))
     found = [float(rate(jnp.int32(step))) for step in (0, 50, 100, 200)]
     np.testing.assert_allclose(found, [0.1, 0.05, 0.0, 0.0], atol=1e-8)
-
-
-def test_weight_decay_is_decoupled():
-    """Without a gradient Adam stays, and AdamW goes down by rate times decay."""
-    for decay, expected in ((0.0, 2.0), (0.5, 1.9)):
-        adam, weight = optimiser(0.1, weight_decay=decay), floats(2.0)
-        moved, _ = descend(adam, weight, floats(0.0), adam.init(weight))
-        np.testing.assert_allclose(moved, [expected], rtol=1e-6)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.data.images import ahead
 from merlin.io.progress import Progress
-from merlin.nets.layers import descend, optimiser
+from merlin.nets.layers import descend
 
 Model = TypeVar("Model")
 UPDATES_AT_ONCE = 100
@@ -44,11 +44,11 @@ def fit(
     compiled loop as an argument, since it may be too large for a constant. If it does not fit on
     the device, `batches` maps the number of each update to its data, in a thread that runs ahead.
     """
-    adam = optimiser(learning_rate)
+    adam = optax.adam(learning_rate)
 
     # Single updates are compiled without a loop: XLA's convolutions are much slower inside one.
     @jax.jit
-    def update(carry: Any, data: Any, step: Any) -> tuple[Any, Float[Array, ""]]:
+    def update(carry: Any, data: Any, key: PRNGKeyArray, step: Any) -> tuple[Any, Float[Array, ""]]:
         trained, state = carry
 
         def value_of(trained: Any) -> Float[Array, ""]:
@@ -59,9 +59,11 @@ def fit(
         return descend(adam, trained, gradient, state), value
 
     @jax.jit
-    def advance(carry: Any, data: Any, start: Any, stop: Any) -> tuple[Any, Float[Array, ""]]:
+    def advance(
+        carry: Any, data: Any, key: PRNGKeyArray, start: Any, stop: Any
+    ) -> tuple[Any, Float[Array, ""]]:
         def body(step: Any, carry: Any) -> Any:
-            after, value = update(carry[0], data, step)
+            after, value = update(carry[0], data, key, step)
             return after, carry[1] + value
 
         carry, total = jax.lax.fori_loop(start, stop, body, (carry, jnp.float32(0.0)))
@@ -72,11 +74,11 @@ def fit(
         for start in range(0, updates, UPDATES_AT_ONCE):
             stop = min(start + UPDATES_AT_ONCE, updates)
             if batches is None:
-                carry, last = advance(carry, data, start, stop)
+                carry, last = advance(carry, data, key, start, stop)
             else:
                 losses = []
                 for step, batch in enumerate(ahead(batches, range(start, stop)), start):
-                    carry, last = update(carry, batch, step)
+                    carry, last = update(carry, batch, key, step)
                     losses.append(float(last))  # blocks, so that batches do not pile up
                 last = jnp.float32(np.mean(losses))
             bar.update(stop, f"loss {float(last):.3f}")

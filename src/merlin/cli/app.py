@@ -25,6 +25,7 @@ from merlin.cli.info import Info
 from merlin.cli.play import Play
 from merlin.cli.report import Report
 from merlin.cli.tasks import Tasks
+from merlin.cli.terminal import safe_output
 from merlin.cli.toy import Toy
 from merlin.cli.train import Train
 from merlin.cli.trust import Trust
@@ -66,8 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exit codes: 0 success, 1 partial failure or an operating system error, 2 bad input, 130 stopped
     by Ctrl-C.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if list(arguments) == ["--version"]:
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    with safe_output():
+        _main(arguments)
+
+
+def _main(arguments: list[str]) -> None:
+    if arguments == ["--version"]:
         print(f"merlin {__version__}")
         return
     command: Any = None

@@ -14,7 +14,8 @@ class _Console(Console):
 
 def console() -> Console:
     """Standard output, wide enough for tables when it is a file or a pipe."""
-    return _Console() if sys.stdout.isatty() else _Console(width=140)
+    width = None if sys.stdout.isatty() else 140
+    return _Console(width=width, markup=False, emoji=False)  # names may look like markup
 
 
 def span(values: dict[str, Any], digits: int) -> str:

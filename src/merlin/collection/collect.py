@@ -106,37 +106,36 @@ def collect(
     collection is resumed. With `pixels` the observations are images, all in memory; `collect_to`
     writes them to disk while they are rendered.
     """
-    data = _collect(
-        find(task), variant, episodes, seed, noise, uniform, workers, engine, quiet, parts
-    )
-    if not pixels:
-        return data
-    filmed = with_images(data, find(task), workers=workers, engine=engine, quiet=quiet)
-    assert isinstance(filmed.observations, Stream)
-    return replace(filmed, observations=filmed.observations.whole())
-
-
-def _collect(
-    task: Task,
-    variant: str,
-    episodes: int | None,
-    seed: int,
-    noise: float,
-    uniform: float,
-    workers: int | None,
-    engine: Engine | None,
-    quiet: bool,
-    parts: Path | None,
-) -> Dataset:
+    task = find(task)
     task.check_installed()
     count = task.episodes if episodes is None else episodes
     recipe = Recipe(task, variant, count, seed, noise, uniform)
     if workers is not None and workers < 1:
         raise MerlinError(f"workers: {workers} is below 1; give 1 or more.")
-    where = workers, engine, quiet, parts
-    if variant == REGENERATED:
-        return _regenerated(recipe, *where)
-    played = _play(recipe, recipe.behaviour(), *where)
+    make = _regenerated if variant == REGENERATED else _played
+    data = make(recipe, workers, engine, quiet, parts)
+    if not pixels:
+        return data
+    filmed = with_images(data, task, workers=workers, engine=engine, quiet=quiet)
+    assert isinstance(filmed.observations, Stream)
+    return replace(filmed, observations=filmed.observations.whole())
+
+
+def _played(recipe: Recipe, *where: Any) -> Dataset:
+    """Episodes of the recipe's behaviour in its task."""
+    task, seed, behaviour = recipe.task, recipe.seed, recipe.behaviour()
+    # The benchmark's layout: as many states as an evaluation has steps, and one action fewer.
+    steps = task.episode_steps - 1
+    if task.vector_entry_point:
+        played = play_episodes({}, task, behaviour, seed, range(recipe.episodes), steps)
+    else:
+        work = Work(
+            play_episodes,
+            lambda span: (task, behaviour, seed, span, steps),
+            Rollout,
+            EPISODES_PER_JOB,
+        )
+        played = _spread(recipe, work, *where)
     low, high = task.bounds()
     # Drop the padding after the end of an episode.
     step = np.arange(task.episode_steps)
@@ -150,7 +149,7 @@ def _collect(
         action_low=low,
         action_high=high,
         task=task.name,
-        variant=variant,
+        variant=recipe.variant,
         provenance={**recipe.provenance(), **_successes(task, played)},
     )
 
@@ -191,47 +190,19 @@ def collect_to(
     """
     if pixels:
         task.from_pixels()  # raises now if the task has no images
-    with lock(out.with_name(f".{out.name}.lock"), str(out), wait=wait):
-        if not (wait and out.exists()):
-            _collect_to(out, task, variant, overwrite, pixels, workers, engine, quiet, how)
-    return out
-
-
-def _collect_to(
-    out: Path,
-    task: Task,
-    variant: str,
-    overwrite: bool,
-    pixels: bool,
-    workers: int | None,
-    engine: Engine | None,
-    quiet: bool,
-    how: dict[str, Any],
-) -> None:
     parts = out.parent / f".{out.name}.parts"
     where: dict[str, Any] = {"workers": workers, "engine": engine, "quiet": quiet}
-    data = collect(task, variant, parts=parts, **where, **how)
-    if pixels:
-        data = with_images(data, task, parts=parts / "frames", **where)
-        command = f"{data.provenance['command']} --pixels"
-        data = replace(data, provenance={**data.provenance, "command": command})
-    native.save(data, out, overwrite=overwrite)
-    shutil.rmtree(parts, ignore_errors=True)
-
-
-def _play(recipe: Recipe, behaviour: Behaviour, *where: Any) -> Rollout:
-    task, seed = recipe.task, recipe.seed
-    # The benchmark's layout: as many states as an evaluation has steps, and one action fewer.
-    steps = task.episode_steps - 1
-    if task.vector_entry_point:
-        return play_episodes({}, task, behaviour, seed, range(recipe.episodes), steps)
-    work = Work(
-        play_episodes,
-        lambda span: (task, behaviour, seed, span, steps),
-        Rollout,
-        EPISODES_PER_JOB,
-    )
-    return _spread(recipe, work, *where)
+    with lock(out.with_name(f".{out.name}.lock"), str(out), wait=wait):
+        if wait and out.exists():
+            return out
+        data = collect(task, variant, parts=parts, **where, **how)
+        if pixels:
+            data = with_images(data, task, parts=parts / "frames", **where)
+            command = f"{data.provenance['command']} --pixels"
+            data = replace(data, provenance={**data.provenance, "command": command})
+        native.save(data, out, overwrite=overwrite)
+        shutil.rmtree(parts, ignore_errors=True)
+    return out
 
 
 def _regenerated(recipe: Recipe, *where: Any) -> Dataset:
@@ -339,14 +310,6 @@ def made_variant(task: Task) -> str:
     return REGENERATED
 
 
-def cached_path(
-    task: Task, variant: str, *, episodes: int, seed: int = 0, pixels: bool = False
-) -> Path:
-    """The folder of a task's dataset in the cache."""
-    name = re.sub(r"[^-\w.]", "_", task.name)
-    return cache_folder() / f"{name}-{variant}-{episodes}-seed{seed}{'-pixels' * pixels}"
-
-
 def collect_cached(
     task: Task,
     variant: str,
@@ -365,7 +328,8 @@ def collect_cached(
                 f"use `variant={REGENERATED!r}`."
             )
         return task.name
-    path = cached_path(task, variant, episodes=episodes, seed=seed, pixels=pixels)
+    name = re.sub(r"[^-\w.]", "_", task.name)
+    path = cache_folder() / f"{name}-{variant}-{episodes}-seed{seed}{'-pixels' * pixels}"
     if not path.exists():
         if not quiet:
             print(f"collecting {episodes} episodes into {path}", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from merlin.errors import MerlinError
+from merlin.errors import MerlinError, printable
 
 BOUND_SLACK = 1e-4
 """How far an action may exceed its bounds, to allow for float32 rounding."""
@@ -136,5 +136,4 @@ def reading(where: str | Path, what: str) -> Iterator[None]:
 
 def reason(error: Exception) -> str:
     """A library's error message, shortened and made printable."""
-    text = "".join(c if c.isprintable() else " " for c in str(error))
-    return " ".join(text.split())[:120].rstrip(".") or type(error).__name__
+    return " ".join(printable(str(error)).split())[:120].rstrip(".") or type(error).__name__

@@ -15,6 +15,7 @@ from merlin.envs.registry import Task, find
 from merlin.envs.rollout import (
     Rollout,
     concatenate,
+    discounted,
     float32_or_images,
     rollout,
     truncate,
@@ -101,9 +102,8 @@ def evaluate(
 
 def score(played: Rollout) -> Evaluation:
     """Discounted return and success at the last step of each episode."""
-    discounts = DISCOUNT ** np.arange(played.rewards.shape[1])
     return Evaluation(
-        returns=played.rewards @ discounts, success=played.success[:, -1].astype(float)
+        returns=discounted(played.rewards, DISCOUNT), success=played.success[:, -1].astype(float)
     )
 
 

@@ -25,7 +25,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from merlin.experts.actor import Actor
-from merlin.nets.layers import MLP, Normaliser, descend, optimiser, polyak
+from merlin.nets.layers import MLP, Normaliser, descend, polyak
 from merlin.nets.td import act, sparse_reward, td_target, value
 from merlin.types import Metrics
 
@@ -203,7 +203,7 @@ class DDPG:
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        return optimiser(self.learning_rate)
+        return optax.adam(self.learning_rate)
 
 
 def track(state: DDPGState, keep: float) -> DDPGState:

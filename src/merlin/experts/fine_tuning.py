@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from merlin.experts.ddpg import DDPG, Replay, Scaling
 from merlin.io.interruption import Interrupted, signals
 from merlin.io.progress import Progress
-from merlin.nets.layers import MLP, cosine_decay, descend, optimiser
+from merlin.nets.layers import MLP, cosine_decay, descend
 
 CHUNK = 1000
 """Updates between two checks for a signal."""
@@ -48,7 +48,7 @@ def fine_tune(
 
 
 def _optimiser(learner: DDPG, updates: int) -> optax.GradientTransformation:
-    return optimiser(cosine_decay(learner.learning_rate, updates))
+    return optax.adam(cosine_decay(learner.learning_rate, updates))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -43,7 +43,7 @@ from merlin.nets.diffusion import (
     log_logistic_sigma,
     preconditioned,
 )
-from merlin.nets.layers import MLP, Linear, mish, polyak
+from merlin.nets.layers import MLP, Linear, mish, running_average
 from merlin.nets.transformer import Transformer, normal_linear
 from merlin.policies.base import DiffusionPolicy, require_key, vector_inputs
 from merlin.types import Batch, Metrics, Segment, Spec
@@ -307,8 +307,7 @@ class Beso(Learner):
         step = state.step.astype(jnp.float32)
         rate = jnp.float32(FINAL_RATE) ** jnp.minimum(step / self.decay_updates, 1.0)
         net = optax.apply_updates(state.net, jax.tree.map(lambda change: rate * change, changes))
-        decay = jnp.minimum(self.average_decay, (1 + step) / (10 + step))
-        average = polyak(state.policy.net, net, decay)
+        average = running_average(state.policy.net, net, state.step, decay=self.average_decay)
         policy = eqx.tree_at(lambda p: p.net, state.policy, average)
         return BesoState(net, policy, optimiser, state.step + 1), {"loss": loss}
 

@@ -59,9 +59,6 @@ class CRL(OGBenchLearner[Contrast]):
     alpha: float = tuned(0.1)  # weight of the cloning term
     rep_dim: int = 512  # representation size
     actor_random: float = tuned(0.0)  # fraction of the actor's goals that are random states
-    hidden: tuple[int, ...] = (512, 512, 512)
-    learning_rate: float = 3e-4
-    batch_size: int = 1024
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"small": {**SMALL, "rep_dim": 256}}
     by_dataset: ClassVar[Mapping[str, Mapping[str, Any]]] = {

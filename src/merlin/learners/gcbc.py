@@ -35,9 +35,6 @@ class GCBC(OGBenchLearner[tuple[()]]):
     """Goal-conditioned behaviour cloning."""
 
     actor_random: float = 0.0  # fraction of goals that are random states; the rest are future
-    hidden: tuple[int, ...] = (512, 512, 512)
-    learning_rate: float = 3e-4
-    batch_size: int = 1024
 
     def __post_init__(self) -> None:
         check_shares(self, "actor_random")

@@ -56,9 +56,6 @@ class GCIVL(OGBenchLearner[Twins]):
     value_current: float = 0.2  # fraction of the value's goals that are already reached
     value_random: float = 0.3  # fraction that are random states; the rest are future states
     actor_random: float = tuned(0.0)  # fraction of the actor's goals that are random states
-    hidden: tuple[int, ...] = (512, 512, 512)
-    learning_rate: float = 3e-4
-    batch_size: int = 1024
 
     by_dataset: ClassVar[Mapping[str, Mapping[str, Any]]] = {**LONG, **STITCH}
 

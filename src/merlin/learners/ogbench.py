@@ -11,6 +11,7 @@ taken from, so no tolerance is needed.
 
 import abc
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import equinox as eqx
@@ -51,18 +52,19 @@ class OGBenchState(eqx.Module, Generic[Value]):
     optimiser: optax.OptState
 
 
+@dataclass(frozen=True)
 class OGBenchLearner(Learner, Generic[Value]):
     """Base class of the OGBench methods. Subclasses define the networks and the loss."""
+
+    hidden: tuple[int, ...] = (512, 512, 512)
+    learning_rate: float = 3e-4
+    batch_size: int = 1024
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"small": SMALL}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(self, "hidden")
-
-    @property
-    @abc.abstractmethod
-    def hidden(self) -> tuple[int, ...]: ...
 
     @property
     def tau(self) -> float:

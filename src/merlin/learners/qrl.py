@@ -84,9 +84,6 @@ class QRL(OGBenchLearner[Quasimetric]):
     slack: float = 0.05  # of the constraint, in mean squared steps
     rep_dim: int = 512  # representation size, a multiple of 8
     actor_random: float = tuned(0.0)  # fraction of the actor's goals that are random states
-    hidden: tuple[int, ...] = (512, 512, 512)
-    learning_rate: float = 3e-4
-    batch_size: int = 1024
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"small": {**SMALL, "rep_dim": 128}}
     by_dataset: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -201,15 +201,6 @@ def mixture_log_prob(
     return jax.nn.logsumexp(jax.nn.log_softmax(weights) + each)
 
 
-def optimiser(
-    learning_rate: optax.ScalarOrSchedule, *, weight_decay: float = 0.0
-) -> optax.GradientTransformation:
-    """Adam, or AdamW if there is weight decay."""
-    if weight_decay:
-        return optax.adamw(learning_rate, weight_decay=weight_decay)
-    return optax.adam(learning_rate)
-
-
 def cosine_decay(rate: float, updates: int) -> optax.Schedule:
     """A learning rate that decays to zero along half a cosine."""
     schedule = optax.cosine_decay_schedule(rate, updates)

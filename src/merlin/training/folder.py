@@ -18,6 +18,8 @@ from merlin.io.schema import check_episodes, is_integer, read_as
 FORMAT, SCHEMA = "merlin-run", 1
 CHECKPOINTS = ("final", "best")
 LOCK = ".lock"
+MOST = 10**12
+"""Of updates, and of anything else in a schedule."""
 _FILES = {"final": "policy.safetensors", "best": "best.safetensors"}
 
 
@@ -36,8 +38,8 @@ class Schedule:
         for name, value in asdict(self).items():
             if not is_integer(value):
                 raise MerlinError(f"{name}: {value!r} is not an integer; give at least 1.")
-            if value < 1:
-                raise MerlinError(f"{name}: {value} is below 1; give at least 1.")
+            if not 1 <= value <= MOST:
+                raise MerlinError(f"{name}: {value} is not between 1 and {MOST}; give another.")
         for name in ("eval_episodes", "final_episodes"):
             check_episodes(name, vars(self)[name])
 
