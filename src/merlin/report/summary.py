@@ -36,7 +36,7 @@ def summary(rows: Sequence[Row]) -> TextTable:
             numbers = np.stack([*means, average_ranks(scores["return"])], 1)
             found[variant, len(shared)] = dict(zip(kept, numbers, strict=True))
     methods = sorted({m for one in found.values() for m in one}, key=selection.method_order)
-    lines = [
+    lines: list[list[str | TextCell]] = [
         [f"{variant.capitalize()} ({size}): {name}" if not i else name, *cells]
         for (variant, size), numbers in found.items()
         for i, (name, cells) in enumerate(zip(COLUMNS, _cells(methods, numbers), strict=True))
