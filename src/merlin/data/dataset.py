@@ -40,8 +40,8 @@ class Dataset:
     """Offline trajectories of any length. Arrays may be memory maps and are never written to.
 
     Observations are float32 vectors or uint8 images; images may be a `Stream` or a `Selection`.
-    `desired_goals` is None for trajectories that were not collected for a goal. Call `validate` on
-    external data.
+    `desired_goals` is None for trajectories that were not collected for a goal. `load`,
+    `from_episodes` and `merlin.train` check every number.
     """
 
     observations: Any  # (states, *observation): an array, a Stream or a Selection

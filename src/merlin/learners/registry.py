@@ -131,7 +131,7 @@ def dataset_values(name: str, task: str) -> dict[str, Any]:
 
 
 def make(name: str, **fields: Any) -> Learner:
-    """Build a learner by name, e.g. `make("wgcsl", horizon=5)`.
+    """Build a learner by name, e.g. `make("wgcsl", best_percentile=80.0)`.
 
     `merlin.METHODS` lists the names. Pass names of methods with an augmentation, such as merlin-np,
     to `merlin.train` instead.
