@@ -86,3 +86,23 @@ def test_a_member_with_two_names_is_refused(tmp_path, rng):
     path.write_bytes(content[:at] + b"b" + content[at + 1 :])
     with pytest.raises(MerlinError, match=r"a\.npz: cannot be read"):
         load(path)
+
+
+def test_many_demos_that_claim_a_little_each(tmp_path):
+    """Together they claim 4 GB, and none of them more than a reader allows a small file."""
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "a.hdf5"
+    with h5py.File(path, "w") as file:
+        for demo in range(128):
+            for name in ("actions", "obs/x"):  # chunks that were never written
+                file.create_dataset(f"data/demo_{demo}/{name}", (1 << 20, 4), "f4", chunks=(999, 4))
+    with pytest.raises(MerlinError, match=r"a\.hdf5: /data/demo_0/obs/x: claims 2147483648 bytes"):
+        load(path)
+
+
+def test_many_archives_that_claim_a_little_each(tmp_path):
+    np.savez_compressed(tmp_path / "0.npz", **dict.fromkeys("sa", np.zeros((1 << 20, 4), "f4")))
+    for copy in range(1, 64):
+        os.link(tmp_path / "0.npz", tmp_path / f"{copy}.npz")
+    with pytest.raises(MerlinError, match="claims 2147483648 bytes"):
+        load(tmp_path, state="s", action="a")

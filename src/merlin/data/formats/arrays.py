@@ -29,6 +29,11 @@ class _Header(NamedTuple):
     column_major: bool
     dtype: np.dtype
 
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
 
 def recognises(folder: Path) -> bool:
     """Whether a folder holds arrays and is not a native dataset, intact or damaged."""
@@ -55,6 +60,8 @@ def read(name: str, fields: Fields) -> Dataset:
     }
 
     def load(names: Sequence[str]) -> dict[str, np.ndarray]:
+        claimed = sum(one[key].size for one in headers for key in names)
+        check_declared(claimed, sum(file.stat().st_size for file in files), name)
         return {key: np.concatenate([_numbers(file, key) for file in files]) for key in names}
 
     log = Log(name, "arrays per episode", columns, np.cumsum(steps, dtype=np.int64), load)
@@ -115,7 +122,7 @@ def _header(file: BinaryIO, size: int) -> _Header:
         if read is None:
             raise ValueError(f"an array of version {version}")
         header = _Header(*read(file))
-    if header.dtype.hasobject or math.prod(header.shape) * header.dtype.itemsize > size:
+    if header.dtype.hasobject or header.size > size:
         raise ValueError(f"{header.dtype} of shape {header.shape} in {size} bytes")
     return header
 

@@ -37,7 +37,7 @@ def read(name: str, fields: Fields) -> Dataset:
             columns={key: Column(node.shape[1:]) for key, node in first.items()},
             ends=np.cumsum(lengths, dtype=np.int64),
             read=lambda names: {
-                key: np.concatenate([_numbers(group, demo, key, first[key]) for demo in demos])
+                key: _numbers([_node(group, demo, key, first[key]) for demo in demos], name)
                 for key in names
             },
             about=_about(group),
@@ -57,7 +57,7 @@ def _inside(group: Any, path: str) -> Any:
 
     for part in path.split("/"):
         if not isinstance(group.get(part, getlink=True), h5py.HardLink):
-            raise ValueError(f"{part} is missing or a link")
+            raise ValueError(f"{group.name}/{part} is missing or a link")
         group = group[part]
     return group
 
@@ -78,8 +78,8 @@ def _arrays(demo: Any) -> dict[str, Any]:
     return found
 
 
-def _numbers(group: Any, demo: str, key: str, first: Any) -> np.ndarray:
-    """Read one array of a demo, after checking its size."""
+def _node(group: Any, demo: str, key: str, first: Any) -> Any:
+    """One array of a demo, after checking its shape and where it is kept."""
     node = _inside(group, f"{demo}/{key}")
     steps = _inside(group, f"{demo}/actions").shape[0]
     if node.shape != (steps, *first.shape[1:]) or node.dtype.kind not in "biuf":
@@ -88,8 +88,14 @@ def _numbers(group: Any, demo: str, key: str, first: Any) -> np.ndarray:
         raise ValueError(f"{node.name} is kept in another file")
     if math.prod(node.chunks or ()) * node.dtype.itemsize > MOST_CHUNK_BYTES:
         raise ValueError(f"{node.name} has chunks of {node.chunks}")
-    check_declared(node.nbytes, node.id.get_storage_size(), node.name)
-    return node[()]
+    return node
+
+
+def _numbers(nodes: Sequence[Any], where: str) -> np.ndarray:
+    """Read one array of all demos, after checking their size together."""
+    stored = sum(node.id.get_storage_size() for node in nodes)
+    check_declared(sum(node.nbytes for node in nodes), stored, f"{where}: {nodes[0].name}")
+    return np.concatenate([node[()] for node in nodes])
 
 
 def _about(group: Any) -> dict[str, Any]:
