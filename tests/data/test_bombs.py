@@ -122,3 +122,25 @@ def test_a_table_with_a_line_without_end(tmp_path, field):
     path.write_bytes(b"episode,state,action\n0,1,2\n0," + field + b",2\n0,2,3\n")
     with pytest.raises(MerlinError, match="a line has more than 1048576 characters"):
         load(path)
+
+
+def test_many_demos_that_claim_a_little_each(tmp_path):
+    """Together they claim 4 GB, and none of them more than a reader allows a small file."""
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "a.hdf5"
+    with h5py.File(path, "w") as file:
+        for demo in range(128):
+            for name in ("actions", "obs/x"):  # chunks that were never written
+                file.create_dataset(f"data/demo_{demo}/{name}", (1 << 20, 4), "f4", chunks=(999, 4))
+    with pytest.raises(
+        MerlinError, match=r"a\.hdf5: /data/demo_0/obs/x: claims to hold 2147483648 bytes"
+    ):
+        load(path)
+
+
+def test_many_archives_that_claim_a_little_each(tmp_path):
+    np.savez_compressed(tmp_path / "0.npz", **dict.fromkeys("sa", np.zeros((1 << 20, 4), "f4")))
+    for copy in range(1, 64):
+        os.link(tmp_path / "0.npz", tmp_path / f"{copy}.npz")
+    with pytest.raises(MerlinError, match="claims to hold 2147483648 bytes"):
+        load(tmp_path, state="s", action="a")

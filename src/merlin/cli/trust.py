@@ -34,8 +34,8 @@ class Trust:
     tolerance: float | None = None
     """Distance to a goal that counts as reached, if the task does not define it."""
     stay: bool = False
-    """Count a goal as reached only if the policy is still near it at the end. This is always so for
-    tasks whose episodes do not end at the goal."""
+    """Count a rehearsal only if it is still near the goal at its end: stricter, and too strict near
+    the edges of the data."""
     checkpoint: str = "final"
     """Which policy to assess: final, or best."""
     html: Path | None = None

@@ -39,6 +39,11 @@ class Header(NamedTuple):
     column_major: bool
     dtype: np.dtype
 
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
 
 def read_header(file: IO[bytes], size: int) -> Header:
     """Read the header of an .npy of `size` bytes, which the array must fit into."""
@@ -52,7 +57,7 @@ def read_header(file: IO[bytes], size: int) -> Header:
         if read is None:
             raise ValueError(f"an array of version {version}")
         header = Header(*read(file))
-    if header.dtype.hasobject or math.prod(header.shape) * header.dtype.itemsize > size:
+    if header.dtype.hasobject or header.size > size:
         raise ValueError(f"{header.dtype} of shape {header.shape} in {size} bytes")
     return header
 

@@ -97,9 +97,12 @@ def action_range(
 
     A constant dimension gets one unit on either side, since the bounds must differ.
     """
-    finite = np.where(np.isfinite(actions), actions, actions.dtype.type(0))
-    low = np.min([finite.min(0), *(np.full(finite.shape[1:], x) for x in within)], axis=0)
-    high = np.max([finite.max(0), *(np.full(finite.shape[1:], x) for x in within)], axis=0)
+    low, high = actions.min(0), actions.max(0)
+    if not np.isfinite([low, high]).all():
+        finite = np.where(np.isfinite(actions), actions, actions.dtype.type(0))
+        low, high = finite.min(0), finite.max(0)
+    low = np.min([low, *(np.full(low.shape, x) for x in within)], axis=0)
+    high = np.max([high, *(np.full(high.shape, x) for x in within)], axis=0)
     same = high - low <= BOUND_SLACK
     return (low - same).astype(np.float32), (high + same).astype(np.float32)
 

@@ -370,12 +370,12 @@ def _check_numbers(data: Dataset, name: str, array: np.ndarray, where: _Place) -
     """Raise an error at the first number that is not finite or, for actions, out of bounds."""
     low, high = data.action_low, data.action_high
     for begin, piece in pieces(array, ROWS_AT_ONCE):
-        bad = np.argwhere(~np.isfinite(piece))
-        if not len(bad) and name == "actions":
-            bad = np.argwhere((piece < low - BOUND_SLACK) | (piece > high + BOUND_SLACK))
-        if not len(bad):
+        fits = np.isfinite(piece)
+        if fits.all() and name == "actions":
+            fits = (piece >= low - BOUND_SLACK) & (piece <= high + BOUND_SLACK)
+        if fits.all():
             continue
-        row, dim = (int(index) for index in bad[0])
+        row, dim = (int(index) for index in np.argwhere(~fits)[0])
         problem = f"{_locate(data, name, begin + row)} is {piece[row, dim]:g} in dimension {dim}"
         if np.isfinite(piece[row, dim]):
             problem += (

@@ -133,8 +133,7 @@ class Run:
 
         `goals` are the goals to assess; by default they are spread over the data. Pass `data` for a
         run that was trained on data in memory, and a `tolerance` for reaching a goal if the task
-        defines none. With `stay`, a goal counts as reached only if the policy is near it at the
-        end. This is always so for a task whose episodes do not end at the goal.
+        defines none. With `stay`, a rehearsal counts only if it is near the goal at its end.
         """
         config, where = self.config, self.folder or "the run"
         if config.held_out is None:
@@ -150,13 +149,8 @@ class Run:
         task = own(config.task) if config.task else None
         if tolerance is None and task is not None:
             tolerance = task.success_tolerance or task.tolerance
-        return trust(
-            self.policy,
-            *_parts(data, config),
-            goals=goals,
-            tolerance=tolerance,
-            stay=stay or (task is not None and not task.ends),
-        )
+        parts = _parts(data, config)
+        return trust(self.policy, *parts, goals=goals, tolerance=tolerance, stay=stay)
 
 
 def _parts(data: Dataset, config: RunConfig) -> tuple[Dataset, Dataset]:

@@ -48,6 +48,8 @@ def read(name: str, fields: Fields) -> Dataset:
     }
 
     def load(names: Sequence[str]) -> dict[str, np.ndarray]:
+        claimed = sum(one[key].size for one in headers for key in names)
+        check_unpacked(name, claimed, sum(file.stat().st_size for file in files))
         return {key: np.concatenate([_numbers(file, key) for file in files]) for key in names}
 
     log = Log(name, "arrays per episode", columns, np.cumsum(steps, dtype=np.int64), load)

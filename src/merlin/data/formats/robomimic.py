@@ -38,7 +38,7 @@ def read(name: str, fields: Fields) -> Dataset:
             columns={key: Column(node.shape[1:]) for key, node in first.items()},
             ends=np.cumsum(lengths, dtype=np.int64),
             read=lambda names: {
-                key: np.concatenate([_numbers(group, demo, key, first[key]) for demo in demos])
+                key: _numbers([_node(group, demo, key, first[key]) for demo in demos], name)
                 for key in names
             },
             about=_about(group),
@@ -68,15 +68,21 @@ def _arrays(demo: Any) -> dict[str, Any]:
     return found
 
 
-def _numbers(group: Any, demo: str, key: str, first: Any) -> np.ndarray:
-    """Read one array of a demo, after checking its size."""
+def _node(group: Any, demo: str, key: str, first: Any) -> Any:
+    """One array of a demo, after checking its shape and where it is kept."""
     node = inside(group, f"{demo}/{key}")
     steps = inside(group, f"{demo}/actions").shape[0]
     if node.shape != (steps, *first.shape[1:]) or node.dtype.kind not in "biuf":
         raise ValueError(f"{node.name} has the shape {node.shape} of {node.dtype}")
     check_stored(node)
-    check_unpacked(f"{node.file.filename}: {node.name}", node.nbytes, node.id.get_storage_size())
-    return node[()]
+    return node
+
+
+def _numbers(nodes: Sequence[Any], where: str) -> np.ndarray:
+    """Read one array of all demos, after checking their size together."""
+    stored = sum(node.id.get_storage_size() for node in nodes)
+    check_unpacked(f"{where}: {nodes[0].name}", sum(node.nbytes for node in nodes), stored)
+    return np.concatenate([node[()] for node in nodes])
 
 
 def _about(group: Any) -> dict[str, Any]:
