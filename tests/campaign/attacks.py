@@ -241,7 +241,7 @@ def odd_files(material: Material, folder: Path) -> str | None:
         say(copy / "run.json", **change)
         for words in (["eval", copy, "--episodes", 1], ["train", "--out", copy, "--resume"]):
             ended = run(words, folder)
-            if problem := ended.problem(0, 2) or (ended.seconds > HANG and "hangs"):
+            if problem := ended.problem(0, 2) or (ended.hangs and "hangs"):
                 return f"{words[0]} with {change}: {problem}"
     for source, name, command in (
         (material.data, "meta.json", "info"),

@@ -53,7 +53,7 @@ def kinds(material: Material) -> dict[str, Kind]:
         "checkpoint": Kind(run, "checkpoint-0.safetensors", _checkpoint),
         "run.json": Kind(run, "run.json", _run),
         "result.json": Kind(run, "result.json", _run),
-        "metrics.jsonl": Kind(run, "seed-0/metrics.jsonl", _metrics, sealed=False),
+        "metrics.jsonl": Kind(run, "seed-0/metrics.jsonl", _metrics),
         "bench.json": Kind(bench, "bench.json", _bench),
         "rows.jsonl": Kind(bench, "rows.jsonl", _bench),
         "goals": Kind(material.goals, "**/*", _goals, sealed=False),

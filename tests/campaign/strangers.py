@@ -45,6 +45,9 @@ def files_elsewhere(material: Material, folder: Path) -> str | None:
         if problem := refused(run(["info", data], folder)):
             return f"{data.name}: {problem}"
     copy = material.copy(material.run, folder / "run")
+    say(copy / "run.json", task="evil:X?args.a=" + "[" * 100_000)
+    if problem := run(["eval", copy, "--episodes", 1], folder).problem(2):
+        return f"a task of many brackets: {problem}"
     for path in ("/dev/zero", "../../../etc/passwd", "minari:../../etc-v0", "\x1b[2J", "x" * 5000):
         say(copy / "run.json", data={"path": path, "fingerprint": "x"})
         ended = run(["train", "--out", copy, "--resume", "--updates", 70], folder)

@@ -297,6 +297,15 @@ def parse_json(text: bytes | str) -> Any:
     return content
 
 
+def whole_line(line: bytes) -> bytes | None:
+    """The JSON of a last line without its newline, or None if a kill has cut it short."""
+    for text in (line, line[:-1]):  # the newline may be there, and damaged
+        with contextlib.suppress(ValueError):
+            parse_json(text)
+            return text
+    return None
+
+
 def _parts(node: Any) -> Iterable[Any]:
     parts = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     return (part for part in parts if isinstance(part, dict | list))

@@ -9,7 +9,15 @@ from typing import Any, Self
 
 from merlin.errors import MerlinError
 from merlin.io.extras import is_installed
-from merlin.io.files import MOST_JSON_BYTES, open_regular, parse_json, write_pieces
+from merlin.io.files import (
+    MOST_JSON_BYTES,
+    open_regular,
+    parse_json,
+    sealed,
+    unsealed,
+    whole_line,
+    write_pieces,
+)
 from merlin.io.schema import read_as
 
 EVALUATED = {"eval/return", "held_out/action_error"}
@@ -47,7 +55,7 @@ class SeedLog:
         self.close()
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
+        self._file.write(json.dumps(sealed({"step": step, **values})).encode() + b"\n")
         self._file.flush()
         if self._events is not None:
             self._events.write(step, values)
@@ -93,11 +101,15 @@ def read_metrics(path: Path) -> Iterator[tuple[dict[str, float], bytes]]:
         for number in itertools.count(1):
             line = file.readline(MOST_JSON_BYTES)
             if not line.endswith(b"\n") and len(line) < MOST_JSON_BYTES:
-                return
+                whole = whole_line(line)
+                if whole is None:
+                    return
+                line = whole + b"\n"
             where = f"{path} line {number}"
             try:
-                row = read_as(dict[str, float], parse_json(line), where)
+                content = read_as(dict[str, Any], parse_json(line), where)
             except ValueError:
                 raise MerlinError(f"{where}: is not JSON; delete the line.") from None
+            row = read_as(dict[str, float], unsealed(content, where), where)
             read_as(int, row.get("step"), where)
             yield row, line
