@@ -21,7 +21,7 @@ from merlin.data.goals import draw_mixture, hindsight
 from merlin.data.spec import make_spec
 from merlin.errors import MerlinError
 from merlin.learners import Merlin
-from merlin.training.plan import mixed_sizes
+from merlin.training.plan import Plan, mixed_sizes
 from merlin.training.train import resume
 
 COMMAND = [sys.executable, "-c", "from merlin.cli import main; main()", "train"]
@@ -79,14 +79,20 @@ def labelled(value, lengths=(3, 5)):
     )
 
 
+def mixed(sampling, parts, seed, sizes):
+    """Compiled as a whole, which is faster than its parts one by one."""
+    draw = jax.jit(lambda parts, key: draw_mixture(sampling, parts, key, sizes))
+    return draw(parts, jax.random.key(seed))
+
+
 def test_a_batch_has_its_share_of_each():
     parts = (labelled(1).on_device(), labelled(5, (9,)).on_device())
     sampling = hindsight(0.5, "pairs", ahead=2)
-    batch = draw_mixture(sampling, parts, jax.random.key(0), (6, 2))
+    batch = mixed(sampling, parts, 0, (6, 2))
     assert batch.observation[:, 0].tolist() == [1.0] * 6 + [5.0] * 2
     assert batch.goal[:, 0].tolist() == [1.0] * 6 + [5.0] * 2
     assert batch.ahead.observations.shape == (8, 2, 2)
-    again = draw_mixture(sampling, parts, jax.random.key(0), (6, 2))
+    again = mixed(sampling, parts, 0, (6, 2))
     np.testing.assert_array_equal(batch.horizon, again.horizon)
 
 
@@ -103,16 +109,16 @@ def test_made_trajectories_without_desired_goals_are_relabelled(ratio):
     recorded, made = stepping(0.0), stepping(100.0, desired_goals=None)
     sampling = hindsight(ratio, "pairs")
     parts = (recorded.on_device(), made.on_device())
-    batch = draw_mixture(sampling, parts, jax.random.key(0), (200, 100))
+    n = 20_000
+    batch = mixed(sampling, parts, 0, (n, n // 2))
     goal, state, horizon = (
         np.asarray(x) for x in (batch.goal[:, 0], batch.observation[:, 0], batch.horizon)
     )
-    assert (goal[:200] == -1.0).mean() == pytest.approx(1 - ratio, abs=0.15)
-    np.testing.assert_array_equal(goal[200:], (state + horizon)[200:])
+    assert (goal[:n] == -1.0).mean() == pytest.approx(1 - ratio, abs=0.02)
+    np.testing.assert_array_equal(goal[n:], (state + horizon)[n:])
     spec = make_spec(recorded, sampling, augmented=made, mix=1 / 3)
-    drawn = draw_mixture(sampling, parts, jax.random.key(1), (20_000, 10_000)).goal
-    np.testing.assert_allclose(spec.goal_moments.mean, np.mean(drawn), rtol=0.02)
-    np.testing.assert_allclose(spec.goal_moments.std, np.std(drawn), rtol=0.02)
+    np.testing.assert_allclose(spec.goal_moments.mean, np.mean(goal), rtol=0.02)
+    np.testing.assert_allclose(spec.goal_moments.std, np.std(goal), rtol=0.02)
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0])
@@ -150,9 +156,10 @@ def test_the_run_keeps_what_it_made(augmented_run, point_data):
 
 
 def test_the_mix_is_the_union_of_the_data_unless_given(point_data):
-    few = Stitch(**TINY, trajectories=10)
-    assert train(point_data, augment=few, updates=2).config.mix == 10 / (10 + len(point_data))
-    assert train(point_data, augment=few, updates=2, mix=0.5).config.mix == 0.5
+    few = {"augment": Stitch(**TINY, trajectories=10)}
+    union = Plan.make(Merlin(**SMALL), point_data, few)
+    assert union.config.mix == 10 / (10 + len(point_data))
+    assert Plan.make(Merlin(**SMALL), point_data, few | {"mix": 0.5}).config.mix == 0.5
 
 
 def test_policies_load_back(augmented_run):
