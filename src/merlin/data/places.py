@@ -75,10 +75,17 @@ def build_map(
     ahead_of, behind = ((steps >= 0).sum(axis) - 1 for axis in (1, 0))
     begin, end = (nearest_joined(centres, others / count) for others in (ahead_of, behind))
     rows = np.minimum(np.arange(places), count - 1)
-    tables = (table[np.ix_(begin[rows], end[rows])] for table in (ahead, told, steps, seen))
-    states = np.asarray(data.observations[chosen], np.float32)[rows]
-    radius = (radius + tolerance).astype(np.float32)[rows]
-    return Map(centres[rows], np.array(phi, np.int32), *tables, states, radius)
+    pairs = np.ix_(begin[rows], end[rows])
+    return Map(
+        centres=centres[rows],
+        phi=np.array(phi, np.int32),
+        ahead=ahead[pairs],
+        told=told[pairs],
+        steps=steps[pairs],
+        seen=seen[pairs],
+        states=np.asarray(data.observations[chosen], np.float32)[rows],
+        radius=(radius + tolerance).astype(np.float32)[rows],
+    )
 
 
 def determined(nearest: Int[np.ndarray, " states"], observations: np.ndarray, count: int) -> float:

@@ -13,6 +13,8 @@ from merlin.deploy.networks import Layer, fits, forward
 
 LEAST_RADIUS = np.float32(1e-6)
 """Of a place, where all its goals are equal."""
+OUTSIDE = np.float32(4.0)
+"""How fast the confidence falls outside of a place, per radius."""
 
 
 class Reach(NamedTuple):
@@ -96,7 +98,7 @@ class Places:
         steps, n = self.steps[here, there], self.seen[here, there].astype(np.float32)
         direct = self.hazard.within(states, goals)
         arrived = self.hazard.within(self.states[there], goals)
-        likely = np.where(self.ahead[here, there] < 0, direct, n / (n + 1) * arrived)
+        likely = np.maximum(direct, (1.0 - np.float32(0.5) ** n) * arrived)
         inside = self._inside(achieved, here) * self._inside(goals, there)
         return Reach(steps >= 0, steps, likely * inside)
 
@@ -104,7 +106,7 @@ class Places:
         """1 within the radius of a goal's place; outside, it falls exponentially."""
         away = np.linalg.norm(goals - self.centres[place], axis=-1)
         radius = np.maximum(self.radius[place], LEAST_RADIUS)
-        result: np.ndarray = np.exp(np.minimum(np.float32(0.0), 1.0 - away / radius))
+        result: np.ndarray = np.exp(np.minimum(np.float32(0.0), OUTSIDE * (1.0 - away / radius)))
         return result
 
     @cached_property

@@ -372,7 +372,8 @@ def _places(
     for name, array in arrays.items():
         part, _, rest = name.partition(".")
         (others if part == "executor" else own)[rest if part != "hazard" else name] = array
-    inputs = (own.pop(f"hazard.inputs.{name}") for name in ("mean", "scale", "limit"))
-    hazard = Hazard(*inputs, own.pop("hazard.phi"), _layers(own, "hazard.net.layers."))
+    mean, scale, limit = (own.pop(f"hazard.inputs.{name}") for name in ("mean", "scale", "limit"))
+    layers = _layers(own, "hazard.net.layers.")
+    hazard = Hazard(mean, scale, limit, own.pop("hazard.phi"), layers)
     least, temperature = min(settings.lags), settings.temperature
     return Places(**own, hazard=hazard, least=least, temperature=temperature), others

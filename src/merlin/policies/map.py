@@ -16,6 +16,8 @@ from merlin.types import Map
 
 LEAST_RADIUS = 1e-6
 """Of a place, where all its goals are equal."""
+OUTSIDE = 4.0
+"""How fast the confidence falls outside of a place, per radius."""
 
 
 class Reach(NamedTuple):
@@ -92,11 +94,11 @@ class MapPolicy(Policy):
     def reach(self, observation: Any, goal: Any) -> Reach:
         """Whether the map has a path from a state to a goal, its length, and a confidence.
 
-        The confidence in a goal without a waypoint is the probability that the data reaches it from
-        the state, within the steps that the hazard model looks ahead. For other goals it is that
-        probability from the goal's place, times n / (n + 1), where n is how often the rarest
-        passage on the path was recorded. It falls by a factor of e for every radius of a place that
-        the state or the goal lies outside of it.
+        The confidence is the larger of two probabilities: that the data reaches the goal from the
+        state, within the steps that the hazard model looks ahead; and that it does so from the
+        goal's place, times 1 - 2^-n, where n is how often the rarest passage on the path was
+        recorded (0 without a path). It falls exponentially outside of places, by a factor of e for
+        every quarter of a radius.
         """
         shapes = self.executor.input_shapes
         assert shapes is not None
@@ -111,7 +113,7 @@ class MapPolicy(Policy):
         within = jnp.vectorize(self.hazard.within, signature="(s),(g)->(k)")
         direct = within(state, wanted)[..., -1]
         arrived = within(self.map.states[there], wanted)[..., -1]
-        likely = jnp.where(self.map.ahead[here, there] < 0, direct, n / (n + 1) * arrived)
+        likely = jnp.maximum(direct, (1.0 - 0.5**n) * arrived)
         inside = self._inside(achieved, here) * self._inside(wanted, there)
         return Reach(steps >= 0, steps, likely * inside)
 
@@ -121,4 +123,4 @@ class MapPolicy(Policy):
         """1 within the radius of a goal's place; outside, it falls exponentially."""
         away = jnp.linalg.norm(goal - self.map.centres[place], axis=-1)
         radius = jnp.maximum(self.map.radius[place], LEAST_RADIUS)
-        return jnp.exp(jnp.minimum(0.0, 1.0 - away / radius))
+        return jnp.exp(jnp.minimum(0.0, OUTSIDE * (1.0 - away / radius)))
