@@ -48,18 +48,19 @@ import sys
 from pathlib import Path
 import numpy as np
 import merlin
+from merlin.data.dataset import Dataset, Episode
 work = Path(sys.argv[1])
 data = merlin.collect("PointReach", "random", episodes=50)
 merlin.save(data, work / "small")
 few = dict(eval_every=10**6, eval_episodes=1, final_episodes=1)
 merlin.train(merlin.Merlin(hidden=(256, 256)), data, updates=10, out=work / "run", **few)
 states = max(2, int(sys.argv[2]) * 1_000_000 // (4 * 100))
-episode = merlin.Episode(
+episode = Episode(
     observations=np.random.default_rng(0).normal(size=(states, 94)).astype(np.float32),
     actions=np.zeros((states - 1, 4), np.float32),
     achieved_goals=np.zeros((states, 2), np.float32),
 )
-merlin.save(merlin.Dataset.from_episodes([episode]), work / "large")
+merlin.save(Dataset.from_episodes([episode]), work / "large")
 """
 
 
