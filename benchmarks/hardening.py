@@ -33,7 +33,8 @@ began = time.process_time()
 merlin.load(work / "large")
 loading = time.process_time() - began
 data = merlin.load(work / "small")
-how = dict(updates=2000, task="none", out=work / f"run-{time.time_ns()}")
+few = dict(eval_every=10**6, eval_episodes=1, final_episodes=1)
+how = dict(updates=2000, out=work / f"run-{time.time_ns()}", **few)
 began = time.process_time()
 merlin.train(merlin.Merlin(hidden=(64, 64), batch_size=64), data, **how)
 training = time.process_time() - began
@@ -42,22 +43,33 @@ print(json.dumps({name: globals()[name] for name in names}))
 """
 
 
-def prepare(work: Path, megabytes: int) -> None:
-    """A run, and a dataset of so many megabytes."""
-    import numpy as np
+PREPARE = """
+import sys
+from pathlib import Path
+import numpy as np
+import merlin
+from merlin.data.dataset import Dataset, Episode
+work = Path(sys.argv[1])
+data = merlin.collect("PointReach", "random", episodes=50)
+merlin.save(data, work / "small")
+few = dict(eval_every=10**6, eval_episodes=1, final_episodes=1)
+merlin.train(merlin.Merlin(hidden=(256, 256)), data, updates=10, out=work / "run", **few)
+states = max(2, int(sys.argv[2]) * 1_000_000 // (4 * 100))
+episode = Episode(
+    observations=np.random.default_rng(0).normal(size=(states, 94)).astype(np.float32),
+    actions=np.zeros((states - 1, 4), np.float32),
+    achieved_goals=np.zeros((states, 2), np.float32),
+)
+merlin.save(Dataset.from_episodes([episode]), work / "large")
+"""
 
-    import merlin
 
-    data = merlin.collect("PointReach", "random", episodes=50)
-    merlin.save(data, work / "small")
-    merlin.train(merlin.Merlin(hidden=(256, 256)), data, updates=10, out=work / "run", task="none")
-    states = max(2, megabytes * 1_000_000 // (4 * 100))
-    episode = merlin.Episode(
-        observations=np.random.default_rng(0).normal(size=(states, 94)).astype(np.float32),
-        actions=np.zeros((states - 1, 4), np.float32),
-        achieved_goals=np.zeros((states, 2), np.float32),
-    )
-    merlin.save(merlin.Dataset.from_episodes([episode]), work / "large")
+def prepare(source: Path, work: Path, megabytes: int) -> None:
+    """A run, and a dataset of so many megabytes, as that checkout writes them."""
+    work.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    command = [sys.executable, "-c", PREPARE, str(work), str(megabytes)]
+    subprocess.run(command, env=environment, check=True)
 
 
 def measure(source: Path, work: Path) -> dict[str, float]:
@@ -77,12 +89,14 @@ def main() -> None:
     here = Path(__file__).resolve().parents[1] / "src"
     sources = [here] if asked.against is None else [here, asked.against]
     with tempfile.TemporaryDirectory() as folder:
-        prepare(Path(folder), asked.megabytes)
+        places = [Path(folder) / str(i) for i in range(len(sources))]
+        for source, place in zip(sources, places, strict=True):
+            prepare(source, place, asked.megabytes)
         found: list[list[dict[str, float]]] = [[] for _ in sources]
         for number in range(asked.rounds):
             order = range(len(sources)) if number % 2 == 0 else reversed(range(len(sources)))
             for i in order:
-                found[i].append(measure(sources[i], Path(folder)))
+                found[i].append(measure(sources[i], places[i]))
     for name in found[0][0]:
         least = [min(one[name] for one in rows) for rows in found]
         ratio = f"  ratio {least[0] / least[1]:.3f}" if len(least) == 2 else ""
