@@ -123,8 +123,10 @@ def trust(
         "mean_action": np.broadcast_to(data.actions.mean(0), actions.shape),
     }
     errors = {name: action_error(held_out, pairs, guess) for name, guess in guesses.items()}
-    gain = errors["other_goal"] - errors["policy"] if likely is None else likely - unlikely
-    useful = _useful(gain, pairs)
+    # Of random behaviour only the likelihood tells; if it is overconfident, only the error does.
+    gains = [errors["other_goal"] - errors["policy"]]
+    gains += [] if likely is None else [likely - unlikely]
+    useful = any(_useful(gain, pairs) for gain in gains)
     if goals is None:
         some = np.random.default_rng(seed).permutation(len(held_out.achieved_goals))[:5000]
         goals = spread(held_out.achieved_goals[np.sort(some)], GOALS, close.scale)

@@ -300,22 +300,11 @@ class MerlinPlus(Learner):
         check_below_one(self, "average")
 
     def long_values(self, states: int) -> Mapping[str, Any]:
-        """On long episodes, act as Merlin does.
-
-        Goals are then much farther than the horizon of the mixture, and one action more or less
-        changes the distance to them by less than the judge can tell. On Push-T both the mixture
-        and the judge lose to a single Gaussian.
-        """
-        if self.max_horizon is None or states - 1 <= self.max_horizon:
+        """On long episodes, act as Merlin: the judge cannot tell what one action changes there."""
+        merlin = Merlin(max_horizon=self.max_horizon)
+        if not (long := merlin.long_values(states)):
             return {}
-        as_merlin = Merlin(max_horizon=self.max_horizon)
-        horizon = as_merlin.long_values(states)["horizon"]
-        return {
-            "components": 1,
-            "candidates": 0,
-            "horizon": horizon,
-            "average": as_merlin.average,
-        }
+        return {**long, "components": 1, "candidates": 0, "average": merlin.average}
 
     @property
     def sees_images(self) -> bool:
@@ -338,7 +327,7 @@ class MerlinPlus(Learner):
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> PlusState:
         spec = within(spec, self.max_horizon)
-        heads = 2 * spec.action_dim + (1 if self.components > 1 else 0)
+        heads = 2 * spec.action_dim + (self.components > 1)
         judge = None
         if self.candidates:
             hidden = (self.distance_hidden, self.model_hidden, self.guide_hidden)
@@ -358,12 +347,9 @@ class MerlinPlus(Learner):
             discount=self.discount,
             temperature=self.temperature,
         )
-        return PlusState(
-            policy=policy,
-            optimiser=self.optimiser.init(policy.net),
-            judge_optimiser=None if judge is None else self.optimiser.init(judge),
-            average=policy.net if self.average else None,
-        )
+        judge_optimiser = None if judge is None else self.optimiser.init(judge)
+        average = policy.net if self.average else None
+        return PlusState(policy, self.optimiser.init(policy.net), judge_optimiser, average)
 
     def update(
         self, state: PlusState, batch: Batch, key: PRNGKeyArray
@@ -396,17 +382,9 @@ class MerlinPlus(Learner):
             self.optimiser, judge, clip_each(gradient, limit), state.judge_optimiser
         )
         judge = with_error(moved, pairs, self.discount)
-        after = PlusState(
-            policy=eqx.tree_at(lambda p: p.judge, policy, judge),
-            optimiser=optimiser,
-            judge_optimiser=judge_optimiser,
-            average=average,
-        )
-        return after, {
-            **metrics,
-            **parts,
-            "judge_error": jnp.sqrt(judge.square_error),
-        }
+        policy = eqx.tree_at(lambda p: p.judge, policy, judge)
+        after = PlusState(policy, optimiser, judge_optimiser, average)
+        return after, {**metrics, **parts, "judge_error": jnp.sqrt(judge.square_error)}
 
     def policy(self, state: PlusState) -> MixturePolicy:
         return with_net(state.policy, state.average) if self.average else state.policy
