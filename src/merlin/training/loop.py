@@ -118,10 +118,22 @@ def compiled_chunk(
 
     compiled = jax.jit(chunk)
 
-    def run(*arguments: Any, sums: dict | None = None) -> tuple[State, dict]:
-        # The program is the same with and without previous sums.
-        start = zeros(jax.eval_shape(chunk, *arguments)[1]) if sums is None else sums
-        return compiled(*arguments, start)
+    blank: dict[tuple[int, ...], dict] = {}
+
+    def run(
+        state: State,
+        trajectories: Sources,
+        keys: PRNGKeyArray,
+        start: int,
+        stop: int,
+        sums: dict | None = None,
+    ) -> tuple[State, dict]:
+        arguments = state, trajectories, keys, start, stop
+        if sums is None:  # the program is the same with and without previous sums
+            if keys.shape not in blank:
+                blank[keys.shape] = zeros(jax.eval_shape(chunk, *arguments)[1])
+            sums = blank[keys.shape]
+        return compiled(*arguments, sums)
 
     return run
 
