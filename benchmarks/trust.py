@@ -3,9 +3,10 @@
     python benchmarks/trust.py runs/rooms runs/reach --out trust-rows
 
 For every run, whose task must be known and which must have held episodes out: goals spread over the
-data and goals outside its range, the word for each, and how many seeded episodes reach it. Goals
-outside the range are easy to tell, so every figure is also given without them. The rows of a run
-are kept in --out and not measured again.
+data, goals in gaps of the data (within its range, but no recorded state is near), and goals outside
+its range; the word for each, and how many seeded episodes reach it. Goals outside the range are
+easy to tell, so every figure is also given without them. The rows of a run are kept in --out and
+not measured again.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.spatial import cKDTree
 from scipy.stats import spearmanr
 
 import merlin
@@ -56,22 +58,37 @@ def outside(goals, count, seed=0):
     return made.astype(np.float32)
 
 
-def measure(folder, episodes, inside_goals, outside_goals):
+def gaps(goals, count, tolerance, seed=0):
+    """Goals within the range of the data that no recorded state is near, as far apart as possible.
+
+    There may be fewer than `count`, or none.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = rng.uniform(goals.min(0), goals.max(0), (20_000, goals.shape[1])).astype(np.float32)
+    empty = drawn[cKDTree(goals).query(drawn)[0] > tolerance]
+    return spread(empty, count, np.ones(goals.shape[1])) if len(empty) else empty
+
+
+def measure(folder, episodes, inside_goals, gap_goals, outside_goals):
     run = merlin.load_run(folder)
     task = find(run.config.task)
     data = load(run.config.data.path)
     _, kept = hold_out(data, run.config.held_out)
     some = np.random.default_rng(0).permutation(len(kept.achieved_goals))[:5000]
-    inside = spread(kept.achieved_goals[np.sort(some)], inside_goals, np.ones(data.goal_dim))
-    goals = np.concatenate([inside, outside(data.achieved_goals, outside_goals)])
-    found = run.trust(goals)
     tolerance = task.success_tolerance or task.tolerance
+    asked = {
+        "inside": spread(kept.achieved_goals[np.sort(some)], inside_goals, np.ones(data.goal_dim)),
+        "gap": gaps(data.achieved_goals, gap_goals, tolerance),
+        "outside": outside(data.achieved_goals, outside_goals),
+    }
+    found = run.trust(np.concatenate(list(asked.values())))
+    places = [place for place, goals in asked.items() for _ in goals]
     rows = []
     for index, judged in enumerate(found.goals):
         ever, last = success(run.policy, task, judged.goal, episodes, tolerance)
         kept_fields = ("goal", "word", "confidence", "support", "steps")
         row = {name: vars(judged)[name] for name in kept_fields}
-        rows.append({**row, "inside": index < len(inside), "ever": ever, "end": last})
+        rows.append({**row, "place": places[index], "ever": ever, "end": last})
     return {"run": Path(folder).name, "useful": found.useful, "episodes": episodes, "rows": rows}
 
 
@@ -99,6 +116,7 @@ def main():
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--episodes", type=int, default=40)
     parser.add_argument("--inside", type=int, default=24)
+    parser.add_argument("--gaps", type=int, default=6)
     parser.add_argument("--outside", type=int, default=6)
     parser.add_argument("--out", type=Path, default=Path("trust-rows"))
     given = parser.parse_args()
@@ -107,15 +125,18 @@ def main():
     for run in given.runs:
         file = given.out / f"{Path(run).name}.json"
         if not file.exists():
-            measured = measure(run, given.episodes, given.inside, given.outside)
+            measured = measure(run, given.episodes, given.inside, given.gaps, given.outside)
             file.write_text(json.dumps(measured, indent=1))
         found.append(json.loads(file.read_text()))
-        rows = found[-1]["rows"]
-        print(Path(run).name, json.dumps(summary(rows)))
-        print("  goals within the data", json.dumps(summary([r for r in rows if r["inside"]])))
-    rows = [row for one in found for row in one["rows"]]
-    print("all", json.dumps(summary(rows)))
-    print("  goals within the data", json.dumps(summary([r for r in rows if r["inside"]])))
+        tell(Path(run).name, found[-1]["rows"])
+    tell("all", [row for one in found for row in one["rows"]])
+
+
+def tell(name, rows):
+    print(name, json.dumps(summary(rows)), flush=True)
+    for places in (("inside", "gap"), ("inside",), ("gap",)):
+        some = [row for row in rows if row["place"] in places]
+        print("  goals of", " and ".join(places), json.dumps(summary(some)), flush=True)
 
 
 if __name__ == "__main__":

@@ -100,11 +100,18 @@ def run(
     tick = 0
     try:
         before = robot.holding()
+        if not np.array_equal(before, np.clip(before, limits.low, limits.high)):
+            raise merlin.MerlinError(
+                f"robot loop: the robot holds {before}, outside of the limits; move it first."
+            )
         while tick < round(seconds * rate):
             state, measured = robot.observe()
             age = watch.now() - measured
             if age > limits.lost:
                 why = f"the last observation is {age:.2f} s old"
+                break
+            if age < -limits.stale:  # it would never become stale
+                why = f"the clock of the observations is ahead by {-age:.2f} s"
                 break
             if tick == 0 and (reason := may_start(state, goal)):
                 why = reason
@@ -116,6 +123,8 @@ def run(
                 held += 1
             else:
                 wanted = policy(state, goal)
+                if not np.isfinite(wanted).all():  # no limit would hold it
+                    raise merlin.MerlinError(f"robot loop: the policy returned {wanted}.")
                 action = within(wanted, before, limits)
                 limited += not np.array_equal(action, wanted)
                 robot.send(action)

@@ -12,19 +12,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ablate_plus
+import numpy as np
 
 from merlin.bench.rows import Row, read_rows
 from merlin.report import selection
 from merlin.report.claims import as_tables, findings, totals
 from merlin.report.content import build
 from merlin.report.coverage import as_table, coverage
+from merlin.report.paper import ogbench as published
 from merlin.report.render import headline, markdown_table, with_headline
 from merlin.report.summary import summary
+from merlin.report.tables import METRICS, by_dataset, scores
+from merlin.report.text_tables import NONE
 from merlin.report.write import write_report
 
 ROOT = Path(__file__).parents[1]
 STATE = ROOT / "results" / "state"
 PIXELS = ROOT / "results" / "pixels"
+ROOMS = ROOT / "results" / "six"
+OGBENCH = ROOT / "results" / "ogbench"
 FIGURES = ROOT / "docs" / "images" / "results"
 
 
@@ -33,6 +39,10 @@ METHODS = (
     *("gcsl", "wgcsl", "am", "gofar", "dd", "g-dql", "beso"),
 )
 """Those whose page shows what they scored; it has the method's name."""
+SIX = ("gcbc", "gcivl", "gciql", "qrl", "crl", "hiql")
+"""OGBench's, whose pages show our scores on PointRooms and the published ones."""
+FORWARD = ("merlin-mb", "merlin-p", "merlin-ts", "merlin-np", "gcsl-ts", "gcsl")
+"""Those that docs/forward.md compares: generated forwards, backwards, or not at all."""
 
 
 NOTHING = "Nothing was measured yet."
@@ -60,6 +70,9 @@ def pages() -> dict[Path, str]:
         shown = " and ".join(sorted({f"`{row.method}`" for row in own}))
         text = f"Of {shown}.\n\n{headline(build(own))}" if own else NOTHING
         blocks[ROOT / "docs" / f"{method}.md"] = text
+    for method in SIX:
+        blocks[ROOT / "docs" / f"{method}.md"] = with_published(method, rows_of(ROOMS, OGBENCH))
+    blocks[ROOT / "docs" / "forward.md"] = forwards(states)
     blocks[ROOT / "docs" / "merlin-plus.md"] += f"\n{ablations()}"
     return {path: with_headline(path.read_text(), text) for path, text in blocks.items()}
 
@@ -69,19 +82,19 @@ def short(states: Sequence[Row], everything: Sequence[Row]) -> str:
     if not any(row.grid == "paper" for row in states):
         return NOTHING
     report = build(states)
+    _, _, table = markdown_table(summary(states)).partition("\n\n")  # without its title
     block = (
-        f"**What holds.** {totals(findings(everything))} [What the paper claims](docs/claims.md) "
-        "lists each with the statistic that decides it.\n\n"
-        f"{markdown_table(summary(states))}\n"
-        "Averages over the tasks that all methods have, of the policy after the last update. The "
-        "return is discounted by 0.98 and at most 31.79; rank 1 is the highest return. A dash: the "
-        "method has fewer than half of the tasks on the same data and after as many updates. "
-        f"Updates: {report.updates.partition('; a cell')[0]}.\n"
+        f"{table}\n"
+        "Final policies from states, averaged over the tasks that all methods have (their number "
+        "in brackets). The return is at most 31.79; rank 1 is the highest. Updates: "
+        f"{report.updates.partition('; a cell')[0]}. A dash: fewer than half of the tasks on the "
+        f"same data. **What holds:** {totals(findings(everything)).replace('Of', 'of', 1)} [The "
+        "list](docs/claims.md) has the statistic that decides each.\n"
     )
     figure = next((figure for figure in report.figures if figure.name == FIGURE), None)
     if figure is None:
         return block
-    return f"{block}\n![{figure.title}](docs/images/results/{FIGURE}.svg)\n\n{figure.caption}"
+    return f"{block}\n![{figure.title}](docs/images/results/{FIGURE}.svg)"
 
 
 def full(states: Sequence[Row], everything: Sequence[Row]) -> str:
@@ -98,6 +111,89 @@ def decided(everything: Sequence[Row]) -> str:
     """Every claim of the paper with what the rows say of it."""
     found = findings(everything)
     return "\n".join([totals(found), "", *map(markdown_table, as_tables(found))])
+
+
+def forwards(states: Sequence[Row]) -> str:
+    """Final return and success of the methods that differ in the direction of time."""
+    usual = {row.cell: row for row in states if not row.settings and row.preset is None}.values()
+    own = [row for row in usual if row.algo in FORWARD and row.final and row.updates == 5000]
+    datasets = by_dataset(own)
+    shared = [d for d, found in datasets.items() if set(FORWARD) <= found.keys()]
+    if not shared:
+        return NOTHING
+    means = {
+        (dataset, method): [np.mean(scores(datasets[dataset][method], "final", m)) for m in METRICS]
+        for dataset in shared
+        for method in FORWARD
+    }
+    lines = [
+        [f"{task} {variant}", *(_pair(means[(variant, task), method]) for method in FORWARD)]
+        for variant, task in shared
+    ]
+    averages = [np.mean([means[d, method] for d in shared], axis=0) for method in FORWARD]
+    lines.append(["Average", *map(_pair, averages)])
+    seeds = sorted({len(datasets[d][method]) for d in shared for method in FORWARD})
+    return (
+        "Return / success of the policy after 5,000 updates; seeds per dataset: "
+        f"{' to '.join(map(str, seeds))}. These rows predate the present defaults of stitching, of "
+        "averaged parameters and of expert data ([differences](differences.md)). Made by `merlin "
+        "bench forward-backward` and `merlin bench stitching`.\n\n"
+        + _table(["data", *FORWARD], lines)
+    )
+
+
+def with_published(method: str, rows: Sequence[Row]) -> str:
+    """What a method of OGBench scored here, and the success that others published."""
+    own = [row for row in rows if row.algo == method and row.final]
+    parts = []
+    if own:
+        lines = [
+            [
+                f"{row.task.removeprefix('ogbench:')} {row.variant}",
+                f"`{row.preset or 'default'}`",
+                f"{row.updates:,}",
+                f"{row.final['episodes']:,.0f}",
+                f"{row.final['return']:.2f} / {row.final['success']:.2f}",
+            ]
+            for row in own
+        ]
+        commands = sorted({row.command.removeprefix("NPROC=1 ") for row in own})
+        parts += [
+            "**Measured here**, one seed per row, the policy after the last update:",
+            _table(["data", "preset", "updates", "episodes", "return / success"], lines),
+            f"Made by `{commands[0]}`" + (", and so on." if len(commands) > 1 else "."),
+        ]
+    else:
+        parts.append("Nothing was measured here yet.")
+    known = published()
+    lines = [
+        [
+            task.removeprefix("ogbench:").removesuffix("-v0"),
+            *(_percent(known[budget].get(task, {}).get(method)) for budget in ("1M", "100k")),
+        ]
+        for task in known["1M"] | known["100k"]
+        if any(method in known[budget].get(task, {}) for budget in ("1M", "100k"))
+    ]
+    parts += [
+        "**Published**, not measured here: success in percent after 1M updates (OGBench, 8 seeds) "
+        "and, where there is a number, the best evaluation within 100,000 updates (another study, "
+        "10 seeds). `merlin bench ogbench` shows them beside our rows.",
+        _table(["data", "1M updates", "100,000 updates"], lines),
+    ]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _pair(numbers: Sequence[float]) -> str:
+    return " / ".join(f"{number:.2f}" for number in numbers)
+
+
+def _percent(numbers: Sequence[float] | None) -> str:
+    return NONE if numbers is None else f"{100 * numbers[0]:.0f}"
+
+
+def _table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *["---:"] * (len(columns) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [columns, rule, *lines]) + "\n"
 
 
 def ablations() -> str:

@@ -39,6 +39,8 @@ _CHECKED += tuple(f"learners.{name}" for name in _OGBENCH)
 _CHECKED += ("evaluation.statistics",)
 jaxtyping.install_import_hook([f"merlin.{name}" for name in _CHECKED], "beartype.beartype")
 
+import sys
+
 import jax
 import numpy as np
 import optax
@@ -53,6 +55,13 @@ from merlin.data import Dataset
 from merlin.data.rendering import with_images
 from merlin.learners import Merlin
 
+# The extra `ogbench` cannot be installed on Python 3.13 and later: see pyproject.toml.
+if sys.version_info >= (3, 13):
+    collect_ignore = [
+        "bench/test_ogbench_grid.py",
+        "collection/test_ogbench_data.py",
+        "envs/test_ogbench.py",
+    ]
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 _bias_correction = optax.tree.bias_correction
 

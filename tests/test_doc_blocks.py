@@ -54,6 +54,29 @@ def test_a_tutorial_can_be_followed(name, home):
     assert SAID[name] in "".join(follow(TUTORIALS[name], home))
 
 
+@pytest.mark.more
+def test_the_readme_can_be_followed(home):
+    printed = follow(ROOT / "README.md", home)
+    assert len(printed) == 3  # the three commands, Python, and the reference
+    assert (home / "rooms.gif").stat().st_size > 1000
+    assert (home / "policy.onnx").exists()
+    assert (home / "runs" / "merlin" / "report.html").exists()
+    assert (home / "rooms.html").exists()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_scripts_and_targets_exist(page):
+    """What a block starts with `python` or `make` is in the repository or made by the page."""
+    made = {re.match(r"# (\w+\.py)", content) for _, content in blocks(page)} - {None}
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for language, content in blocks(page):
+        if language in ("", "sh"):
+            for script in re.findall(r"^python ([\w/.-]+)", content, re.MULTILINE):
+                assert script in {one[1] for one in made} or (ROOT / script).exists(), script
+            for target in re.findall(r"^make ([\w-]+)", content, re.MULTILINE):
+                assert target in targets, target
+
+
 @pytest.mark.parametrize(
     "page",
     [

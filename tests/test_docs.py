@@ -1,5 +1,6 @@
 """What README and docs tell people to type works."""
 
+import dataclasses
 import importlib
 import importlib.util
 import json
@@ -73,6 +74,29 @@ def test_the_table_of_experts_is_that_of_their_cards():
     for task in map(merlin.TASKS.__getitem__, shipped):
         card = library.card(task)
         assert f"| {task.name} | {card['success']:.2f} | {card['return']:.2f} |" in page
+
+
+PARTS = ("Idea", "Usage", "Settings", "Results", "When to use it")
+
+
+@pytest.mark.parametrize("method", merlin.METHODS)
+def test_every_method_has_a_page(method):
+    """With its idea, a command that trains it, settings, results and advice."""
+    row = re.search(rf"^\| `{method}` \|.*\]\(([\w-]+\.md)\)", methods_page(), re.MULTILINE)
+    assert row, "it is not in the table of docs/methods.md"
+    page = (ROOT / "docs" / row[1]).read_text()
+    headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    assert [part for part in PARTS if part not in headings] == []
+    trained = method if method != merlin.DEFAULT_METHOD else ""
+    assert re.search(rf"merlin train .*{trained and f'--algo {trained} '}", page)
+    if method in merlin.LEARNERS:
+        named = re.findall(r"`(\w+)`", page[page.index("## Settings") :])
+        fields = {field.name for field in dataclasses.fields(merlin.LEARNERS[method])}
+        assert [name for name in fields if name not in named] == []
+
+
+def methods_page():
+    return (ROOT / "docs" / "methods.md").read_text()
 
 
 @pytest.fixture

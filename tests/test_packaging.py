@@ -36,10 +36,20 @@ def test_the_version_stands_in_one_place():
     assert f"## {merlin.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_every_pinned_version_has_hashes():
+    pins = re.findall(r"^\S+==\S+$", (ROOT / "constraints.txt").read_text(), re.M)
+    text = (ROOT / "hashes.txt").read_text()
+    listed = re.findall(r"^(\S+==\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", text, re.M)
+    assert [pin for pin, _ in listed] == pins
+    assert "http" not in text
+
+
 def test_every_extra_brings_its_modules():
     extras = PROJECT["optional-dependencies"]
     owners = packages_distributions()
     for extra, modules in EXTRAS.items():
+        if extra == "ogbench" and sys.version_info >= (3, 13):
+            continue  # not for this Python: see pyproject.toml
         brought = names(extras[extra])
         for module in modules:
             assert brought & {normal(owner) for owner in owners[module]}, (extra, module)

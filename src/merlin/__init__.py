@@ -14,24 +14,24 @@ a learner from a name and hyperparameters. Runs: `Run`, `load_run`. Scores: `eva
 
 The methods, as classes and by name:
 
-    Merlin            merlin        Merlin: cloning with goal and horizon (the paper's method)
-    MerlinPlus        merlin-plus   a mixture of Gaussians and a look ahead; nothing to tune
-    MerlinMap         merlin-map    far goals by a map of recorded passages
-    GCSL              gcsl          cloning with goals in hindsight
+    Merlin            merlin        behaviour cloning with goal and horizon (the paper's method)
+    MerlinPlus        merlin-plus   proposes actions and ranks them; nothing to tune
+    MerlinMap         merlin-map    plans over recorded transitions, for distant goals
+    GCSL              gcsl          behaviour cloning with hindsight goals
     WGCSL             wgcsl         the same, weighted by a critic
     ActionableModels  am            conservative Q-learning with chained goals
     GoFAR             gofar         regression by state-occupancy matching
-    DecisionDiffuser  dd            denoises future states; inverse dynamics for actions
-    GDQL              g-dql         a denoised action guided by twin critics
-    Beso              beso          a score network of actions
-    GCBC              gcbc          behaviour cloning
-    GCIVL             gcivl         a value by expectiles, cloning by advantage
+    DecisionDiffuser  dd            denoises future states, then applies inverse dynamics
+    GDQL              g-dql         a diffusion policy trained with twin critics
+    Beso              beso          a score-based diffusion policy
+    GCBC              gcbc          behaviour cloning with OGBench's settings
+    GCIVL             gcivl         a state value, advantage-weighted cloning
     GCIQL             gciql         implicit Q-learning with goals
     QRL               qrl           a quasimetric between states
     CRL               crl           a contrastive critic
     HIQL              hiql          subgoals, then actions
 
-merlin-p, merlin-np, merlin-mb, merlin-ts and gcsl-ts add made trajectories to a learner's data.
+merlin-p, merlin-np, merlin-mb, merlin-ts and gcsl-ts also train on generated trajectories.
 
 Names are imported when they are first used: `import merlin` is quick and brings neither JAX nor
 Gymnasium. `merlin.runtime` acts with a trained policy and needs NumPy alone.

@@ -19,6 +19,11 @@ class MerlinError(Exception):
     """
 
 
+def printable(text: str) -> str:
+    """Text without control characters, which could command a terminal."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
 def in_words(error: OSError) -> str:
     """An operating system error as a sentence: a full disk, a long file name, no permission."""
     where = f"{error.filename}: " if error.filename is not None else ""

@@ -7,6 +7,7 @@ action = policy(state, goal)  # or policy({"observation": state, "desired_goal":
 """
 
 from merlin.deploy.numpy_policy import MapPolicy, MixturePolicy, Policy, load
+from merlin.deploy.onnx_policy import OnnxPolicy
 from merlin.deploy.weights import Weights, read
 
-__all__ = ["MapPolicy", "MixturePolicy", "Policy", "Weights", "load", "read"]
+__all__ = ["MapPolicy", "MixturePolicy", "OnnxPolicy", "Policy", "Weights", "load", "read"]

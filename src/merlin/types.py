@@ -118,6 +118,9 @@ class Map(NamedTuple):
     ahead: Any  # (places, places) int16: where to head on the way to a place; -1: to the goal
     told: Any  # (places, places) int16: the steps to there
     steps: Any  # (places, places) int16: the steps of the whole way; -1: there is none
+    seen: Any  # (places, places) int16: how often the rarest passage of the way was recorded
+    states: Any  # (places, state) float32: a recorded state of each place
+    radius: Any  # (places,) float32: the distance from its centre within which goals belong to it
 
 
 class Spec(NamedTuple):
@@ -133,6 +136,7 @@ class Spec(NamedTuple):
     tolerance: float | None = None  # how near to a goal counts as there, where that is known
     goal_image: bool = False  # whether goals are told as images
     map: Map | None = None  # if the learner asks for one (see `Learner.survey`)
+    hazard: Any = None  # a model of the steps to a goal (see `nets.hazard`), likewise
 
     @property
     def action_dim(self) -> int:

@@ -1,23 +1,26 @@
 """python tests/campaign --minutes 10: one table of what was tried, was clean and failed."""
 
 import argparse
-import itertools
+import json
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-SHARES = {"kills": 0.45, "mutations": 0.35, "signals": 0.1}
-"""Of the time that is left when everything that is tried once has been tried."""
+MUTATIONS = 0.8
+"""Of the time that is left to its lane when all bits have been flipped; signals get the rest."""
 
 Trials = Iterator[tuple[str, str | None]]
+Section = tuple[str, Callable[[], Trials], float]
+"""Its name, its trials, and when it ends: a share of the time that is left, or 1 for all."""
 
 
 def main() -> int:
@@ -37,7 +40,7 @@ def main() -> int:
 
 
 def campaign(folder: Path, deadline: float, seed: int, only: list[str] | None) -> int:
-    """Try everything once, then go on where chance decides until the time is over."""
+    """Two lanes side by side: each tries all that is tried once, then goes on by chance."""
     from campaign import kills, machine, mutations
     from campaign.attacks import ATTACKS
     from campaign.material import Material
@@ -51,32 +54,74 @@ def campaign(folder: Path, deadline: float, seed: int, only: list[str] | None) -
                 place.mkdir(parents=True)
                 yield name, attack(material, place)
 
-    once = {
-        "attacks": attacks,
-        "full disk": lambda: machine.full_disk(material, folder / "full"),
-        "read-only": lambda: machine.read_only(material, folder / "read-only"),
-    }
-    ever = {
-        "kills": lambda: kills.trials(material, folder / "kills", seed),
-        "mutations": lambda: mutations.trials(material, folder / "mutations", seed),
-        "signals": lambda: machine.signals(material, folder / "signals", seed),
-    }
+    def wanted(lane: list[Section]) -> list[Section]:
+        if only is None:
+            return lane
+        asked = {*only, *(["attacks"] if {*only} & {*ATTACKS} else [])}
+        return [section for section in lane if section[0] in asked]
+
+    lanes: list[list[Section]] = [
+        [
+            ("attacks", attacks, 0.0),
+            ("full disk", lambda: machine.full_disk(material, folder / "full"), 0.0),
+            ("read-only", lambda: machine.read_only(material, folder / "read-only"), 0.0),
+            ("kills", lambda: kills.trials(material, folder / "kills", seed), 1.0),
+        ],
+        [
+            ("flipped bits", lambda: mutations.flips(material, folder / "flips", seed), 0.0),
+            (
+                "mutations",
+                lambda: mutations.trials(material, folder / "mutations", seed),
+                MUTATIONS,
+            ),
+            ("signals", lambda: machine.signals(material, folder / "signals", seed), 1.0),
+        ],
+    ]
     tally = Tally()
-    for name, trials in once.items():
-        if only is None or name in only or (name == "attacks" and {*only} & {*ATTACKS}):
-            tally.add(name, trials())
-    chosen = {name: SHARES[name] for name in ever if only is None or name in only}
-    left = max(deadline - time.monotonic(), 0.0)
-    for name, share in chosen.items():
-        until = time.monotonic() + left * share / sum(chosen.values())
-        trials = ever[name]()
-        tally.add(name, itertools.chain(itertools.islice(trials, 1), _until(trials, until)))
+    for section, name, problem in side_by_side([wanted(lane) for lane in lanes], deadline):
+        tally.add(section, name, problem)
     return tally.show()
 
 
-def _until(trials: Trials, deadline: float) -> Trials:
-    while time.monotonic() < deadline and (trial := next(trials, None)) is not None:
-        yield trial
+def side_by_side(
+    lanes: Sequence[Sequence[Section]], deadline: float
+) -> Iterator[tuple[str, str, str | None]]:
+    """The trials of all lanes, each in a process of its own."""
+    reading, writing = os.pipe()
+    children = []
+    for lane in filter(None, lanes):
+        sys.stdout.flush()
+        if (child := os.fork()) == 0:
+            os.close(reading)
+            code = 1
+            try:
+                _work(lane, deadline, writing)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        children.append(child)
+    os.close(writing)
+    with open(reading) as answers:
+        for line in answers:
+            section, name, problem = json.loads(line)
+            yield section, name, problem
+    for child in children:
+        if (code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])) != 0:
+            yield "campaign", "itself", f"a lane ended with {code}"
+
+
+def _work(lane: Sequence[Section], deadline: float, answers: int) -> None:
+    """Try the sections one after the other: what is tried once to its end, the rest for a time."""
+    for section, trials, share in lane:
+        now = time.monotonic()
+        until = now + share * max(deadline - now, 0.0) if share else float("inf")
+        for number, (name, problem) in enumerate(trials()):
+            line = json.dumps([section, name, problem and problem[:1000]])
+            os.write(answers, f"{line}\n".encode())
+            if time.monotonic() > until and number:
+                break
 
 
 class Tally:
@@ -86,20 +131,23 @@ class Tally:
         self.tried: dict[tuple[str, str], int] = {}
         self.failed: dict[tuple[str, str], list[str]] = {}
 
-    def add(self, section: str, trials: Trials) -> None:
-        for name, problem in trials:
-            key = section, name
-            self.tried[key] = self.tried.get(key, 0) + 1
-            self.failed.setdefault(key, [])
-            if problem is not None:
-                self.failed[key].append(problem)
-                print(f"FAILED {section}, {name}: {problem}", file=sys.stderr, flush=True)
+    def add(self, section: str, name: str, problem: str | None) -> None:
+        key = section, name
+        self.tried[key] = self.tried.get(key, 0) + 1
+        self.failed.setdefault(key, [])
+        if problem is not None:
+            self.failed[key].append(problem)
+            print(f"FAILED {section}, {name}: {problem}", file=sys.stderr, flush=True)
 
     def show(self) -> int:
         print("| what | on | tried | clean | failed |\n|---|---|---:|---:|---:|")
-        for (section, name), tried in self.tried.items():
+        for (section, name), tried in sorted(self.tried.items()):
             failed = len(self.failed[section, name])
             print(f"| {section} | {name} | {tried} | {tried - failed} | {failed} |")
+        for section in sorted({section for section, _ in self.tried}):
+            tried = sum(n for (other, _), n in self.tried.items() if other == section)
+            failed = sum(len(f) for (other, _), f in self.failed.items() if other == section)
+            print(f"| {section} | all | {tried} | {tried - failed} | {failed} |")
         tried, failed = sum(self.tried.values()), sum(map(len, self.failed.values()))
         print(f"| all | | {tried} | {tried - failed} | {failed} |")
         return 1 if failed else 0

@@ -18,6 +18,7 @@ import numpy as np
 from campaign.material import TRAIN, Material, content
 from campaign.processes import HANG, Running, run, start
 from campaign.refusals import change_minari_task, refused, say
+from campaign.strangers import STRANGERS
 from helpers.breaking import rewrite_policy
 from helpers.format_data import change_minari
 from merlin.errors import MerlinError
@@ -233,19 +234,14 @@ def odd_files(material: Material, folder: Path) -> str | None:
     for change in (
         *({"seeds": ["0"]}, {"data": None}, {"algo": 5}, {"dimensions": []}, {"seeds": []}),
         *({"settings": []}, {"schedule": 3}, {"updates": "x"}, {"goal": 7}, {"augment": {}}),
-        *(
-            {"latents": 3},
-            {"latents": {"x": 1}},
-            {"phi": "a"},
-            {"augment": {"name": []}},
-        ),
+        *({"latents": 3}, {"latents": {"x": 1}}, {"phi": "a"}, {"augment": {"name": []}}),
         *({"task": 3}, {"data": {"path": 3}}, {"data": {"path": "\0"}}, {"seeds": [10**30]}),
     ):
         copy = material.copy(material.run, folder / "run")
         say(copy / "run.json", **change)
         for words in (["eval", copy, "--episodes", 1], ["train", "--out", copy, "--resume"]):
             ended = run(words, folder)
-            if problem := ended.problem(0, 2) or (ended.seconds > HANG and "hangs"):
+            if problem := ended.problem(0, 2) or (ended.hangs and "hangs"):
                 return f"{words[0]} with {change}: {problem}"
     for source, name, command in (
         (material.data, "meta.json", "info"),
@@ -394,6 +390,6 @@ ATTACKS: dict[str, Attack] = {
     for attack in (
         *(link_as_temporary, module_in_working_directory, task_that_names_code, memory_bombs),
         *(silent_damage, diverging, two_at_once, dead_holder, odd_files, many, odd_observations),
-        *(names_in_reports, permissions, output_that_is_closed),
+        *(names_in_reports, permissions, output_that_is_closed, *STRANGERS),
     )
 }

@@ -12,7 +12,7 @@ from campaign.material import TRAIN, Material, content, remove
 from campaign.processes import run, start
 
 KILLS = 8
-"""At most so many kills before a command may end."""
+"""At most so many kills before a command may end; the slow bench gets fewer."""
 ENDING = 2.5
 """Seconds after which what a kill has left behind is removed by the next command."""
 
@@ -26,13 +26,16 @@ class Scenario:
     again: Sequence[object]
     files: Sequence[str]
     codes: tuple[int, ...] = (0,)
+    kills: int = KILLS
+    keeps: bool = False  # whether what was there before must be there after every kill
 
 
 def scenarios(material: Material) -> list[Scenario]:
     train = ["train", material.data, "--out", "run", *TRAIN]
     train[train.index("60")] = "200"
     collect = ["collect", "Reacher", "--episodes", 60, "--out", "d", "--workers", 1]
-    bench = ["bench", "smoke", "--tasks", "PointReach", "--methods", "gcsl", "--seeds", 1]
+    bench = ["bench", "paper", "--tasks", "PointReach", "--methods", "gcsl", "--seeds", 1]
+    bench += ["--variants", "random"]
     bench += ["--updates", 20, "--episodes", 4, "--final-episodes", 2, "--workers", 1, "--out", "b"]
     found = [
         Scenario(
@@ -43,12 +46,17 @@ def scenarios(material: Material) -> list[Scenario]:
         ),
         Scenario("collect", collect, collect, ("d/*",)),
         Scenario("report", ["report", "bench"], ["report", "bench"], ("bench/**/*",)),
-        Scenario("bench", bench, bench, ("b/cells/*/run/seed-0/*.safetensors",), (0, 1)),
+        Scenario("bench", bench, bench, ("b/cells/*/run/seed-0/*.safetensors",), (0, 1), 3),
     ]
-    for form, name in (("minari", "minari:a/b-v0"), ("ogbench", "d.npz"), ("native", "d")):
-        words = ["convert", material.formats["wgcsl"], name, "--overwrite"]
-        files = ("d/*", "d.npz") if form != "minari" else ("store/a/b-v0/data/metadata.json",)
-        found.append(Scenario(f"convert to {form}", words, words, files))
+    for name, made in (
+        ("minari", "minari:a/b-v0"),
+        ("ogbench", "d.npz"),
+        ("wgcsl", "d.pkl"),
+        ("native", "d"),
+    ):
+        words = ["convert", material.formats["native"], made, "--overwrite"]
+        files = ("d/*", "d.*") if name != "minari" else ("store/a/b-v0/data/metadata.json",)
+        found.append(Scenario(f"convert to {name}", words, words, files, keeps=True))
     return found
 
 
@@ -68,7 +76,8 @@ def trials(material: Material, folder: Path, seed: int) -> Iterator[tuple[str, s
                     return
                 whole[scenario.name] = content(reference, *scenario.files)
                 seconds[scenario.name] = ended.seconds
-            delays = (rng.uniform(0.0, 0.6 * seconds[scenario.name]) for _ in range(KILLS))
+            most = 0.6 * seconds[scenario.name]
+            delays = (rng.uniform(0.0, most) for _ in range(scenario.kills))
             yield from _killed(scenario, _fresh(material, place), whole[scenario.name], delays)
 
 
@@ -87,11 +96,17 @@ def _killed(
     scenario: Scenario, place: Path, whole: dict[str, bytes], delays: Iterable[float]
 ) -> Iterator[tuple[str, str | None]]:
     """Kill a command after each of the delays, let it end, and look at what it made."""
+    complete = False
     for delay in delays:
         running = start(_next(scenario, place), place, **_environment(place))
         time.sleep(delay)
         running.kill()
         ended = running.wait()
+        there = content(place, *scenario.files)
+        if scenario.keeps and there != whole and (there or complete):
+            yield scenario.name, "what was there before the kill is not there after it"
+            return
+        complete = complete or there == whole
         if ended.code != -signal.SIGKILL:
             break  # it was faster
         yield scenario.name, None

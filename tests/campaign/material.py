@@ -10,6 +10,8 @@ import numpy as np
 from campaign.processes import Running
 from helpers.bench_rows import row
 from helpers.format_data import SUFFIX, episodes, write
+from helpers.log_data import FORMS, write_log
+from helpers.videos import film
 from merlin.bench.rows import parse
 from merlin.io.files import sealed, write_json
 
@@ -26,14 +28,31 @@ class Material:
         folder.mkdir(parents=True)
         self.data = folder / "data"
         self._in_child(lambda: run_main("collect", "PointReach", "--episodes", 4, "--out", "data"))
-        self.formats = {form: folder / f"small{SUFFIX[form]}-{form}" for form in SUFFIX}
         self.formats = {form: folder / form / f"small{SUFFIX[form]}" for form in SUFFIX}
         for form in SUFFIX:
             (folder / form).mkdir()
             write(episodes(np.random.default_rng(0)), folder / form, form, "small")
+        self.logs = {form: self._log(form) for form in FORMS}
+        self.filmed = self._log("lerobot-v3", "filmed")
+        film(self.filmed[0], "lerobot-v3")
+        self.goals = folder / "goals"
+        self.goals.mkdir()
+        (self.goals / "a.csv").write_text("x,y\n1,2\n3,4.5\n")
+        np.save(self.goals / "b.npy", np.zeros((3, 2), np.float32))
         self.run = folder / "run"
         self._in_child(lambda: run_main("train", "data", "--out", "run", *TRAIN))
         self.bench = bench_folder(folder / "bench")
+
+    def _log(self, form: str, name: str = "") -> tuple[Path, dict[str, str]]:
+        """A robot log, and how `load` is told of its columns."""
+        place = self.folder / (name or form)
+        place.mkdir()
+        path, _, said = write_log(place, form, np.random.default_rng(0))
+        if form == "npy":
+            names = [f"log/{file.name}" for file in sorted(path.iterdir())]
+            path = place / "list.txt"
+            path.write_text("\n".join(names))
+        return path, said
 
     def _in_child(self, work: Callable[[], object]) -> None:
         """JAX computes only in children, see `processes`."""

@@ -1,48 +1,86 @@
 """Damaged files of every kind, opened one after the other by a child that may die or hang."""
 
 import contextlib
+import functools
 import hashlib
+import itertools
 import json
 import os
 import resource
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from campaign.material import Material
 from campaign.processes import HANG, Running
+from helpers.videos import WANTED
 from merlin.errors import MerlinError
 
 MOST_EXTRA_MB = 1000.0
 BATCH = 250
 """So many files are opened by one child."""
+FLIPS = 300
+"""So many bits are flipped in each kind of file that has a checksum."""
+
+Trials = Iterator[tuple[str, str | None]]
+Job = tuple[str, int, bool]
+"""A kind of file, the seed of its damage, and whether that is a single bit."""
 
 
-def kinds(material: Material) -> dict[str, tuple[Path, str, Callable[[Path], str]]]:
-    """Of every kind of file: what to copy, which file to break, and how to open it.
+class Kind(NamedTuple):
+    """A kind of file: what to copy, which files of it to break, and how to open it."""
 
-    Opening gives a digest of every number that was read.
-    """
+    source: Path
+    pattern: str
+    opened: Callable[[Path], str]  # gives a digest of every number that was read
+    sealed: bool = True  # whether one wrong bit must be noticed
+
+
+def kinds(material: Material) -> dict[str, Kind]:
+    """Every kind of file that is read."""
     run, bench = material.run, material.bench
     found = {
-        f"{form} data": (path, "*" if path.is_dir() else "", _data)
+        f"{form} data": Kind(path, "**/*" if path.is_dir() else "", _data)
         for form, path in material.formats.items()
     }
     found |= {
-        "policy": (run, "seed-0/policy.safetensors", _policy),
-        "checkpoint": (run, "checkpoint-0.safetensors", _checkpoint),
-        "run.json": (run, "run.json", _run),
-        "result.json": (run, "result.json", _run),
-        "metrics.jsonl": (run, "seed-0/metrics.jsonl", _metrics),
-        "bench.json": (bench, "bench.json", _bench),
-        "rows.jsonl": (bench, "rows.jsonl", _bench),
+        "policy": Kind(run, "seed-0/policy.safetensors", _policy),
+        "checkpoint": Kind(run, "checkpoint-0.safetensors", _checkpoint),
+        "run.json": Kind(run, "run.json", _run),
+        "result.json": Kind(run, "result.json", _run),
+        "metrics.jsonl": Kind(run, "seed-0/metrics.jsonl", _metrics),
+        "bench.json": Kind(bench, "bench.json", _bench),
+        "rows.jsonl": Kind(bench, "rows.jsonl", _bench),
+        "goals": Kind(material.goals, "**/*", _goals, sealed=False),
     }
+    for form, (path, said) in {**material.logs, "filmed": material.filmed}.items():
+        said = WANTED if form == "filmed" else said
+        name = {"filmed": "LeRobot video", "npy": "list of .npy"}.get(form, form)
+        listed = path.name == "list.txt"
+        source, inner = (path.parent, path.name) if listed else (path, "")
+        opened = functools.partial(_log, inner=inner, said=said)
+        pattern = "videos/**/*" if form == "filmed" else "**/*"
+        found[f"log: {name}"] = Kind(source, pattern, opened, sealed=False)
     return found
+
+
+def _log(path: Path, inner: str, said: dict[str, str]) -> str:
+    from merlin.data import load
+
+    data = load(path / inner, **said)
+    assert all(np.isfinite(array).all() for array in data.arrays().values())
+    return data.fingerprint()
+
+
+def _goals(folder: Path) -> str:
+    from merlin.data.goal_table import read_goals
+
+    return "".join(str(read_goals(path, 2)) for path in sorted(folder.iterdir()))
 
 
 def _data(path: Path) -> str:
@@ -88,7 +126,7 @@ def _run(run: Path) -> str:
 def _metrics(run: Path) -> str:
     from merlin.training.log import read_metrics
 
-    return f"{len(read_metrics(run / 'seed-0' / 'metrics.jsonl'))}"
+    return f"{list(read_metrics(run / 'seed-0' / 'metrics.jsonl'))}"
 
 
 def _bench(bench: Path) -> str:
@@ -98,10 +136,10 @@ def _bench(bench: Path) -> str:
     return json.dumps([row.to_json() for row in results.rows.values()])
 
 
-def mutate(rng: np.random.Generator, file: Path) -> bool:
-    """Damage a file; whether it was by one bit, which a checksum must notice."""
+def mutate(rng: np.random.Generator, file: Path, flip: bool = False) -> bool:
+    """Damage a file, by one bit if `flip`; whether it was one bit, which a checksum must notice."""
     content = bytearray(file.read_bytes())
-    way = rng.integers(10)
+    way = 0 if flip else rng.integers(10)
     if way < 5:
         content[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
     elif way == 5:
@@ -114,7 +152,7 @@ def mutate(rng: np.random.Generator, file: Path) -> bool:
     elif way == 8:
         at = rng.integers(len(content))
         content[at:at] = content[: rng.integers(1, 200)]
-    elif file.suffix in (".json", ".jsonl"):
+    elif file.suffix in (".json", ".jsonl") or file.name.startswith(".z"):
         content = bytearray(_other_json(rng, bytes(content), file.suffix == ".jsonl"))
     else:
         content[:16] = rng.bytes(16)
@@ -147,49 +185,59 @@ def _other_json(rng: np.random.Generator, text: bytes, lines: bool) -> bytes:
     return ("".join(json.dumps(row) + "\n" for row in rows)).encode()
 
 
-def trials(material: Material, folder: Path, seed: int) -> Iterator[tuple[str, str | None]]:
+def flips(material: Material, folder: Path, seed: int) -> Trials:
+    """As many single bits of every file with a checksum as the bar asks for."""
+    sealed = [name for name, kind in kinds(material).items() if kind.sealed]
+    jobs = [(name, seed + number, True) for name in sealed for number in range(FLIPS)]
+    return _in_children(material, folder, iter(jobs))
+
+
+def trials(material: Material, folder: Path, seed: int) -> Trials:
     """Damaged files without end: the kind of each, and what went wrong with it."""
-    first = seed
-    while True:
+    names = itertools.cycle(kinds(material))
+    jobs = ((name, seed + number, False) for number, name in enumerate(names))
+    return _in_children(material, folder, jobs)
+
+
+def _in_children(material: Material, folder: Path, jobs: Iterator[Job]) -> Trials:
+    """Do the jobs, each child some of them; a child that dies or hangs is a failure."""
+    while batch := list(itertools.islice(jobs, BATCH)):
         reading, writing = os.pipe()
-        last = first + BATCH
-        child = Running(lambda: _open_all(material, folder, first, last, writing), folder)  # noqa: B023
+        child = Running(lambda: _open_all(material, folder, batch, writing), folder)  # noqa: B023
         os.close(writing)
-        answered, left = first, b""
+        answered, left = 0, b""
         try:
-            while answered < last:
+            while answered < len(batch):
                 if not select.select([reading], [], [], 3 * HANG)[0]:
-                    child.kill()
                     break
                 piece = os.read(reading, 1 << 16)
                 if not piece:
                     break
                 *lines, left = (left + piece).split(b"\n")
                 for line in lines:
-                    kind, problem = json.loads(line)
+                    name, problem = json.loads(line)
                     answered += 1
-                    yield kind, problem
+                    yield name, problem
         finally:
             os.close(reading)
-            if answered < last:
+            if answered < len(batch):
                 child.kill()
             ended = child.wait()
-        if answered < last:
-            what = f"the child ended with {ended.code}: {ended.err[-300:]}"
-            yield "any", f"seed {answered}: {what}"
-            answered += 1
-        first = answered
+        if answered < len(batch):
+            name, number, _ = batch[answered]
+            yield name, f"seed {number}: the child ended with {ended.code}: {ended.err[-300:]}"
+            jobs = itertools.chain(batch[answered + 1 :], jobs)
 
 
-def _open_all(material: Material, folder: Path, first: int, last: int, answers: int) -> None:
-    known = {kind: how[2](how[0]) for kind, how in kinds(material).items()}
+def _open_all(material: Material, folder: Path, jobs: Sequence[Job], answers: int) -> None:
+    known = {name: kind.opened(kind.source) for name, kind in kinds(material).items()}
     signal.signal(signal.SIGALRM, _alarm)
     base = _peak_mb()
-    for seed in range(first, last):
-        kind, problem = _one(material, folder, seed, known)
+    for name, seed, flip in jobs:
+        said, problem = _one(material, folder, name, seed, flip, known[name])
         if _peak_mb() > base + MOST_EXTRA_MB:
             problem, base = f"seed {seed}: took {_peak_mb() - base:.0f} MB", _peak_mb()
-        os.write(answers, json.dumps([kind, problem]).encode() + b"\n")
+        os.write(answers, json.dumps([said, problem]).encode() + b"\n")
 
 
 def _alarm(number: int, frame: object) -> None:
@@ -197,32 +245,34 @@ def _alarm(number: int, frame: object) -> None:
 
 
 def _one(
-    material: Material, folder: Path, seed: int, known: dict[str, str]
+    material: Material, folder: Path, name: str, seed: int, flip: bool, known: str
 ) -> tuple[str, str | None]:
+    """Break one file and open it: under which name to count it, and what went wrong."""
     rng = np.random.default_rng(seed)
-    all_kinds = kinds(material)
-    kind = list(all_kinds)[rng.integers(len(all_kinds))]
-    source, pattern, opened = all_kinds[kind]
-    copy = material.copy(source, folder / f"bad{source.suffix}")
-    files = [copy] if copy.is_file() else sorted(p for p in copy.rglob(pattern) if p.is_file())
-    one_bit = mutate(rng, files[rng.integers(len(files))])
+    kind = kinds(material)[name]
+    copy = material.copy(kind.source, folder / f"bad{kind.source.suffix}")
+    files = [copy] if copy.is_file() else sorted(copy.glob(kind.pattern))
+    files = [file for file in files if file.is_file()]
+    one_bit = mutate(rng, files[rng.integers(len(files))], flip)
     signal.alarm(int(HANG))
     began = time.monotonic()
+    digest = None
     try:
         with contextlib.redirect_stderr(None):
-            digest = opened(copy)
+            digest = kind.opened(copy)
     except MerlinError:
-        return kind, None
+        pass
     except Exception as error:
-        return kind, f"seed {seed}: {type(error).__name__}: {str(error)[:200]}"
+        return name, f"seed {seed}: {type(error).__name__}: {str(error)[:200]}"
     finally:
         signal.alarm(0)
     if time.monotonic() - began > HANG:
-        return kind, f"seed {seed}: hangs"
-    # metrics.jsonl is a log without checksums.
-    if one_bit and digest != known[kind] and kind != "metrics.jsonl":
-        return kind, f"seed {seed}: one bit changed what was read"
-    return kind, None
+        return name, f"seed {seed}: hangs"
+    if one_bit and kind.sealed and digest not in (None, known):
+        return name, f"seed {seed}: one bit changed what was read"
+    if flip:
+        name = f"{name}: {'refused' if digest is None else 'without effect'}"
+    return name, None
 
 
 def _peak_mb() -> float:

@@ -33,7 +33,12 @@ class Ended:
     out: str
     err: str
     seconds: float
+    waited: float  # seconds of these in which it was ready, and other work had the cores
     peak_mb: float
+
+    @property
+    def hangs(self) -> bool:
+        return self.seconds - self.waited > HANG
 
     def problem(self, *codes: int) -> str | None:
         """What is wrong with it, if it was to end with one of `codes`."""
@@ -68,20 +73,28 @@ class Running:
 
     def wait(self, seconds: float = 300.0) -> Ended:
         """The end of it; after `seconds` it is killed, and its code is None's: -9."""
-        while True:
-            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
-            if pid:
-                break
+        ending = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while os.waitid(os.P_PID, self.pid, ending) is None:
             if time.monotonic() - self.began > seconds:
                 self.kill()
                 seconds = float("inf")
             time.sleep(0.005)
+        spent, waited = time.monotonic() - self.began, _waited(self.pid)
+        _, status, usage = os.wait4(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         said = []
         for path in (self._out, self._err):
             said.append(path.read_text(errors="replace") if path.exists() else "")
             path.unlink(missing_ok=True)
-        return Ended(code, *said, time.monotonic() - self.began, usage.ru_maxrss / 1024)
+        return Ended(code, *said, spent, waited, usage.ru_maxrss / 1024)
+
+
+def _waited(pid: int) -> float:
+    """Seconds that a process has waited for a core, if the system tells."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _become(

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from campaign.processes import HANG, Ended
+from campaign.processes import Ended
 from helpers.breaking import plain_json
 
 MOST_MB = 1000.0
@@ -11,7 +11,7 @@ MOST_MB = 1000.0
 
 def refused(ended: Ended, *, most_mb: float = MOST_MB) -> str | None:
     """What is wrong with a refusal: anything but one sentence, soon, without much memory."""
-    if ended.seconds > HANG:
+    if ended.hangs:
         return f"took {ended.seconds:.0f} s"
     if ended.peak_mb > most_mb + BASE_MB:
         return f"took {ended.peak_mb:.0f} MB"

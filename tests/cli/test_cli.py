@@ -224,6 +224,19 @@ def test_help_mentions_every_option(words, command, capsys):
     assert len(names) >= len(fields(command))
     for option in names:
         assert f"--{option}" in text or option.upper() in text, option
+    assert "(default: None)" not in text
+    assert "(default: )" not in text
+
+
+def test_help_has_one_paragraph_per_option(capsys):
+    """Not the line breaks of the source; a default only where it says something."""
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--tuned STR Which tuned values to use: own (for data that merlin collects)" in text
+    assert "(the paper's). (default: own)" in text
+    assert "--plan Print what exists" in text  # and no --no-plan
+    assert "--seeds INT Number of seeds; by default 3 on the easier tasks" in text
 
 
 def test_help_mentions_every_command(capsys):

@@ -2,13 +2,16 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from helpers.bench_rows import row, write
+from helpers.breaking import plain_json
 from helpers.commands import merlin_command
 from merlin.cli import main
 from merlin.collection.collect import collect_to
@@ -116,3 +119,46 @@ def test_names_in_rows_are_text_in_a_report(tmp_path, call):
 
 LABEL = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-:.")
 """What a label of TeX may have without any escaping."""
+
+
+EVIL_NAME = "\x1b]0;pwned\x07\x1b[2J\r[/red]\x9b"
+
+
+def test_names_in_files_do_not_command_the_terminal(point_folder, tmp_path, call, capsys):
+    data = tmp_path / "data"
+    shutil.copytree(point_folder, data)
+    meta = plain_json(data / "meta.json")
+    meta["provenance"] = {EVIL_NAME: EVIL_NAME, "log": {"state_names": [EVIL_NAME] * 2}}
+    (data / "meta.json").write_text(json.dumps({**meta, "variant": EVIL_NAME}))
+    said = call("info", data).out
+    assert r"\x1b]0;pwned\x07" in said
+    assert "[/red]" in said
+    with pytest.raises(SystemExit):
+        main(["info", f"{EVIL_NAME}.csv"])
+    said += capsys.readouterr().err
+    assert not set("\x1b\x07\r\x9b") & set(said)
+
+
+@pytest.mark.parametrize("name", ["MERLIN_CORES", "MERLIN_MAX_RATIO"])
+def test_a_variable_of_5000_digits(tmp_path, monkeypatch, capsys, name):
+    monkeypatch.setenv(name, "9" * 5000)
+    one = np.zeros((3, 2), np.float32)
+    np.savez(tmp_path / "a.npz", observations=one, actions=one, terminals=[0, 0, 1])
+    words = {
+        "MERLIN_CORES": ["collect", "Reacher", "--episodes", 2, "--out", tmp_path / "d"],
+        "MERLIN_MAX_RATIO": ["info", tmp_path / "a.npz"],
+    }
+    code, said = stopped(words[name], capsys)
+    assert code == 2
+    assert said.startswith(f"merlin: {name}: '99999999999999999999' is not a")
+
+
+def test_a_name_that_is_no_text(point_folder, tmp_path):
+    """Names of files are bytes, and not all of them are letters of the terminal."""
+    data = shutil.copytree(point_folder, tmp_path / os.fsdecode(b"\xff\xc3\xbc"))
+    command = [sys.executable, "-c", "from merlin.cli import main; main()", "info", data]
+    for encoding in ("utf-8", "ascii"):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        ended = subprocess.run(command, capture_output=True, env=environment)
+        assert ended.returncode == 0, ended.stderr
+        assert rb"/\udcff" in ended.stdout

@@ -6,11 +6,14 @@ import resource
 import zipfile
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from helpers.format_data import change_minari, episodes, maze, saved, write
 from merlin.data import archives, load
 from merlin.errors import MerlinError
+from merlin.io.files import parse_json, read_json
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +37,9 @@ def npz(path, **headers):
 
 def test_an_archive_whose_headers_claim_too_much(tmp_path):
     shapes = {"observations": (10**12, 4), "actions": (10**12, 2), "terminals": (10**12,)}
-    with pytest.raises(MerlinError, match=r"observations\.npy has 1048576 bytes"):
+    with pytest.raises(
+        MerlinError, match=r"float32 of shape \(1000000000000, 4\) in 1048704 bytes"
+    ):
         load(npz(tmp_path / "a.npz", **shapes))
 
 
@@ -86,3 +91,56 @@ def test_a_member_with_two_names_is_refused(tmp_path, rng):
     path.write_bytes(content[:at] + b"b" + content[at + 1 :])
     with pytest.raises(MerlinError, match=r"a\.npz: cannot be read"):
         load(path)
+
+
+@pytest.mark.parametrize("lengths", [(4 * 10**7,), (4, 4 * 10**7)])
+def test_a_row_of_parquet_that_unpacks_to_too_much(tmp_path, lengths):
+    """Runs of equal numbers take a few bytes; the rows are few, so their number tells nothing."""
+    values = pa.array(np.zeros(sum(lengths), np.float32))
+    offsets = pa.array(np.cumsum([0, *lengths]), pa.int32())
+    rows = len(lengths)
+    content = {"action": [[0.0, 1.0]] * rows, "episode_index": [0] * rows}
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"state": pa.ListArray.from_arrays(offsets, values), **content}), path)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(MerlinError, match=r"a\.parquet: claims to hold 32\d{7} bytes"):
+        load(path)
+
+
+def test_json_of_millions_of_lists(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b'{"a":[' + b"[]," * 20_000_000 + b"[]]}")
+    with pytest.raises(MerlinError, match="more than the limit of 16777216"):
+        read_json(path, "a test")
+    with pytest.raises(ValueError, match="it has 60000010 characters"):
+        parse_json(path.read_bytes())
+
+
+@pytest.mark.parametrize("field", [b"1" * (1 << 22), b'"' + b"\n" * (1 << 22) + b'"'])
+def test_a_table_with_a_line_without_end(tmp_path, field):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"episode,state,action\n0,1,2\n0," + field + b",2\n0,2,3\n")
+    with pytest.raises(MerlinError, match="a line has more than 1048576 characters"):
+        load(path)
+
+
+def test_many_demos_that_claim_a_little_each(tmp_path):
+    """Together they claim 4 GB, and none of them more than a reader allows a small file."""
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "a.hdf5"
+    with h5py.File(path, "w") as file:
+        for demo in range(128):
+            for name in ("actions", "obs/x"):  # chunks that were never written
+                file.create_dataset(f"data/demo_{demo}/{name}", (1 << 20, 4), "f4", chunks=(999, 4))
+    with pytest.raises(
+        MerlinError, match=r"a\.hdf5: /data/demo_0/obs/x: claims to hold 2147483648 bytes"
+    ):
+        load(path)
+
+
+def test_many_archives_that_claim_a_little_each(tmp_path):
+    np.savez_compressed(tmp_path / "0.npz", **dict.fromkeys("sa", np.zeros((1 << 20, 4), "f4")))
+    for copy in range(1, 64):
+        os.link(tmp_path / "0.npz", tmp_path / f"{copy}.npz")
+    with pytest.raises(MerlinError, match="claims to hold 2147483648 bytes"):
+        load(tmp_path, state="s", action="a")

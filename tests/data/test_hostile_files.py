@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import h5py
 import numpy as np
 import numpy.testing
 import pytest
@@ -317,3 +318,32 @@ def test_commands_refuse_in_one_sentence(rng, tmp_path, capsys, arguments, said)
 
 
 # In use
+
+
+@pytest.mark.parametrize("kind", ["external storage", "external link", "soft link", "virtual"])
+def test_a_minari_file_stays_within_itself(rng, tmp_path, kind):
+    """A dataset from a stranger must not show what other files on this machine hold."""
+    home = Path(write(episodes(rng), tmp_path, "minari"))
+    secret, other = tmp_path / "secret", tmp_path / "other.hdf5"
+    secret.write_bytes(np.full(100, 0.25, np.float32).tobytes())
+    with h5py.File(other, "w") as file:
+        file["secret"] = np.full((5, 2), 0.25, np.float32)
+
+    def elsewhere(file):
+        shape = file["episode_0/actions"].shape
+        del file["episode_0/actions"]
+        if kind == "external storage":
+            parts = [(str(secret), 0, h5py.h5f.UNLIMITED)]
+            file.create_dataset("episode_0/actions", shape, "f4", external=parts)
+        elif kind == "external link":
+            file["episode_0/actions"] = h5py.ExternalLink(str(other), "secret")
+        elif kind == "soft link":
+            file["episode_0/actions"] = h5py.SoftLink("/episode_1/actions")
+        else:
+            layout = h5py.VirtualLayout(shape=shape, dtype="f4")
+            layout[:] = h5py.VirtualSource(str(other), "secret", shape=shape)
+            file["episode_0"].create_virtual_dataset("actions", layout)
+
+    change_minari(home, elsewhere)
+    with pytest.raises(MerlinError, match=r"is missing or a link|is kept in another file"):
+        load(home)

@@ -1,5 +1,6 @@
 """Logs that are broken, or meant to do harm: one sentence or sound data, and nothing runs."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -15,6 +16,7 @@ import pytest
 
 from helpers.log_data import FORMS, arrow_table, columns, write_log, write_zarr_array
 from merlin.data import load
+from merlin.data.goal_table import read_goals
 from merlin.errors import MerlinError
 
 LENGTHS = (12, 9, 15)
@@ -180,7 +182,9 @@ def test_an_hdf5_file_stays_within_itself(rng, tmp_path):
         del file["data/demo_1/obs/pose"], file["data/demo_1/actions"]
         file["data/demo_1"].create_dataset("actions", (10**9, 2), "f4", chunks=(1000, 2))
         file["data/demo_1/obs"].create_dataset("pose", (10**9, 3), "f4", chunks=(1000, 3))
-    with pytest.raises(MerlinError, match="claims 12000000000 bytes of numbers in a file of 0"):
+    with pytest.raises(
+        MerlinError, match="pose: claims to hold 12000000108 bytes in a file of 130"
+    ):
         load(path, state="obs/pose")
 
 
@@ -236,3 +240,35 @@ def test_a_chunk_that_is_short_or_another_size(rng, tmp_path):
         chunk.write_bytes(content)
         with pytest.raises(MerlinError, match=r"1\.0: cannot be read as a Zarr chunk"):
             load(path)
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_the_mark_that_editors_put_first_is_no_text(rng, tmp_path, mark):
+    """Windows editors write one; a goal or a file must not get lost by it."""
+    path, _, said = write_log(tmp_path, "npy", rng)
+    names = [f"log/{file.name}" for file in sorted(path.iterdir())]
+    (tmp_path / "list.txt").write_bytes(mark + "\r\n".join(names).encode())
+    assert len(load(tmp_path / "list.txt", **said)) == 3
+    (tmp_path / "goals.csv").write_bytes(mark + b"1,2\r\n3,4\r\n")
+    assert read_goals(tmp_path / "goals.csv", 2).tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("at", [20, 40, 60])
+def test_a_garbled_table_of_goals(tmp_path, at):
+    path = tmp_path / "goals.npy"
+    np.save(path, np.zeros((3, 2), np.float32))
+    for sign in b"({[\\'\"\x00":
+        content = bytearray(path.read_bytes())
+        content[at] = sign
+        (tmp_path / "bad.npy").write_bytes(content)
+        with contextlib.suppress(MerlinError):
+            read_goals(tmp_path / "bad.npy", 2)
+
+
+def test_a_table_of_goals_that_claims_too_much(tmp_path):
+    path = tmp_path / "goals.npy"
+    with path.open("wb") as file:
+        about = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 2)}
+        np.lib.format.write_array_header_1_0(file, about)
+    with pytest.raises(MerlinError, match="cannot be read as numbers"):
+        read_goals(path, 2)

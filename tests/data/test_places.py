@@ -65,21 +65,24 @@ def test_a_passage_must_be_seen_several_times():
 
 def test_passages_do_not_lead_from_one_episode_to_the_next():
     nearest, starts = np.array([0, 1, 2, 0, 1, 2]), np.array([0, 3, 6])
-    lags = passage_lags(nearest, starts, 3, (1, 2), passages=2)
+    lags, times = passage_lags(nearest, starts, 3, (1, 2), passages=2)
     np.testing.assert_array_equal(lags, [[0, 1, 2], [0, 0, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(times, [[0, 2, 2], [0, 0, 2], [0, 0, 0]])
 
 
 def test_long_passages_cost_more_than_their_steps():
     """Two passages of 4 cost 2 (4 + 1.2); one of 8 costs 8 + 3.4."""
     lag = np.array([[0, 4, 8], [0, 0, 4], [0, 0, 0]])
-    ahead, told, steps = ways(lag, hops=1)
-    assert (ahead[0, 2], told[0, 2], steps[0, 2]) == (1, 4, 8)
+    times = np.array([[0, 9, 99], [0, 0, 5], [0, 0, 0]])
+    ahead, told, steps, seen = ways(lag, times, hops=1)
+    assert (ahead[0, 2], told[0, 2], steps[0, 2], seen[0, 2]) == (1, 4, 8, 5)
+    assert (seen[0, 1], seen[2, 0]) == (9, 0)
 
 
 def test_farthest_points_cover_the_data_and_are_different():
     goals = np.array([[0.0], [1.0], [9.0], [9.0], [10.0]], np.float32)
-    np.testing.assert_array_equal(spread(goals, 3).ravel(), [0, 10, 1])
-    assert sorted(spread(goals, 9).ravel()) == [0, 1, 9, 10]
+    np.testing.assert_array_equal(goals[spread(goals, 3), 0], [0, 10, 1])
+    assert sorted(goals[spread(goals, 9), 0]) == [0, 1, 9, 10]
 
 
 def test_a_freak_state_counts_as_its_neighbour():

@@ -26,13 +26,16 @@ ODD = "helpers.odd_envs:odd/"
         ("Fixed", "lower bound of its action space is not below"),
         ("Integers", "its actions are integers"),
         ("Larger", r"observation of shape \(3,\), but its observation space says \(1,\)"),
-        ("Nan", "observation with nan or infinity"),
+        ("Nan", "observation with nan, infinity or numbers too large"),
+        ("Huge", "numbers too large for float32"),
         ("Words", "no numbers as observation"),
         ("Text", r"info\['is_success'\] is 'False', which is neither true nor false"),
         ("Share", r"is 0\.3, which is neither"),
         ("Several", "neither true nor false; give another key with `success_key`"),
         ("Nothing", "is None, which is neither"),
         ("NoSeed", r"reset\(seed=\.\.\.\) failed \(TypeError"),
+        ("TwoEnds", r"its step returned array\(\[False,  True\]\) as terminated"),
+        ("NoEnd", "its step returned None as terminated, which is not one number"),
         ("Short", "time limit of 1 step.*`max_steps`"),
         ("Breaks-Exit", r"cannot be made \(SystemExit: 3, in line \d+ of .*odd_envs.py"),
         ("Breaks-Reset", r"failed \(RuntimeError: no robot here, in line \d+ of .*odd_envs.py"),
@@ -52,7 +55,26 @@ def test_what_cannot_be_used_is_refused(name, said):
 def test_every_odd_environment_is_tried():
     cases = test_what_cannot_be_used_is_refused.pytestmark[0].args[1]
     rest = {"WholeGoal", "One", "InPlace", "Drifting", "Strict", "Breaks-Late"}
+    rest |= {"AtOnce", "UnseededStart", "UnseededNoise"}
     assert {name for name, _ in cases} | rest == set(odd_envs.ODD)
+
+
+@pytest.mark.parametrize("name", ["UnseededStart", "UnseededNoise"])
+def test_what_cannot_be_repeated_is_said(name, capsys):
+    find(f"{ODD}{name}-v0")
+    assert "the same seed and actions do not give the same episode again" in capsys.readouterr().err
+
+
+def test_an_environment_that_can_be_repeated_says_nothing(capsys):
+    find("helpers.own_envs:own/Keyed-v0?max_steps=7")
+    assert capsys.readouterr().err == ""
+
+
+def test_episodes_that_end_at_once_have_one_step():
+    data = merlin.collect(f"{ODD}AtOnce-v0", "random", episodes=3, workers=1)
+    assert np.diff(data.starts).tolist() == [2, 2, 2]
+    go = lambda observation, goal, horizon=None, key=None: jnp.zeros(1)  # noqa: E731
+    assert set(evaluate(go, f"{ODD}AtOnce-v0", episodes=9).returns) <= {0.0, 1.0}
 
 
 @pytest.mark.parametrize("workers", [1, 2])

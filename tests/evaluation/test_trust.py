@@ -116,6 +116,25 @@ def test_a_judge_tells_the_steps(reach):
     assert steps["bins"][0]["true"] < steps["bins"][-1]["true"]
 
 
+def test_where_staying_counts_a_policy_that_passes_has_not_reached_the_goal():
+    rng = np.random.default_rng(0)
+    walks = [rng.uniform(-1, 1, (25, 2)).cumsum(0) for _ in range(60)]
+    parts, goals = hold_out(episodes(walks), 0.2), np.zeros((1, 2), np.float32)
+    policies = {
+        "passes": lambda observation, goal, horizon, key: jnp.array([1.0, 0.0]) + 0 * goal,
+        "stays": lambda observation, goal, horizon, key: jnp.clip(goal - observation, -1, 1),
+    }
+    shares = {}
+    for name, act in policies.items():
+        for stay in (False, True):
+            found = trust(FunctionPolicy(act), *parts, goals=goals, tolerance=1.5, stay=stay)
+            assert found.stay == stay
+            shares[name, stay] = found.goals[0].reached / found.goals[0].rehearsals
+    assert shares["stays", True] == shares["stays", False] == 1
+    assert shares["passes", False] == 1
+    assert shares["passes", True] == 0
+
+
 def episodes(paths, **about):
     made = [
         merlin.Episode(path, np.diff(path, axis=0)[:, :2], path, about.get("goal"))

@@ -89,6 +89,24 @@ def test_a_stale_observation_is_not_acted_on_and_a_lost_robot_is_stopped(loop, a
     assert arm.stopped
 
 
+def test_observations_of_a_clock_that_is_ahead_are_not_acted_on(loop, arm):
+    arm.observe = lambda: (arm.state, arm.clock.now() + 10)
+    outcome = loop.run(towards, arm, GOAL, limits(loop), **RATE, clock=arm.clock)
+    assert outcome.why == "the clock of the observations is ahead by 10.00 s"
+    assert outcome.steps == 0
+    assert arm.stopped
+
+
+def test_what_no_limit_could_hold_is_not_sent(loop, arm):
+    arm.send = lambda action: pytest.fail("sent")
+    with pytest.raises(merlin.MerlinError, match="the policy returned"):
+        loop.run(lambda *_: np.array([np.nan, 0]), arm, GOAL, limits(loop), **RATE, clock=arm.clock)
+    assert arm.stopped
+    arm.holding = lambda: np.array([0.0, 1.5])
+    with pytest.raises(merlin.MerlinError, match="outside of the limits; move it first"):
+        loop.run(towards, arm, GOAL, limits(loop), **RATE, clock=arm.clock)
+
+
 def test_ticks_that_take_too_long_are_not_caught_up(loop, arm):
     def slow(state, goal):
         arm.clock.sleep(0.25)

@@ -53,7 +53,7 @@ class Says(Line):
 
 
 class Breaks(Line):
-    """Raises, or answers as Gym did before Gymnasium; `late` only after 30 steps."""
+    """Raises, or answers as Gym did before Gymnasium; `late` only after 60 steps."""
 
     def __init__(self, how, **arguments):
         super().__init__(**arguments)
@@ -69,7 +69,7 @@ class Breaks(Line):
 
     def step(self, action):
         self.steps += 1
-        if self.how == "step" or (self.how == "late" and self.steps > 30):
+        if self.how == "step" or (self.how == "late" and self.steps > 60):
             raise RuntimeError("robot fell")
         seen, reward, terminated, _, info = super().step(action)
         if self.how == "old step":
@@ -79,6 +79,34 @@ class Breaks(Line):
 
     def compute_reward(self, achieved_goal, desired_goal, info):
         raise RuntimeError("no reward")
+
+
+class Ends(Line):
+    """What is returned as terminated is an argument."""
+
+    def __init__(self, returned, **arguments):
+        super().__init__(**arguments)
+        self.returned = returned
+
+    def step(self, action):
+        seen, reward, _, truncated, info = super().step(action)
+        return seen, reward, self.returned, truncated, info
+
+
+class Unseeded(Line):
+    """Draws starts or noise from a generator that no seed reaches."""
+
+    def __init__(self, what, **arguments):
+        super().__init__(**arguments)
+        self.what, self.generator = what, np.random.default_rng()
+
+    def reset(self, *, seed=None, options=None):
+        fresh = int(self.generator.integers(1 << 30))
+        return super().reset(seed=fresh if self.what == "start" else seed)
+
+    def step(self, action):
+        noise = self.generator.uniform(0.1, 0.9) if self.what == "noise" else 1.0
+        return super().step(noise * action)
 
 
 class NoSeed(Line):
@@ -134,6 +162,7 @@ ODD = {
     "WholeGoal": (Rounded, {"goal": _box(-9, 9, (1,), np.int64)}),
     "Larger": (Shows, {"shows": np.zeros(3)}),
     "Nan": (Shows, {"shows": np.array([np.nan])}),
+    "Huge": (Shows, {"shows": np.array([1e39])}),
     "Words": (Shows, {"shows": np.array(["left"])}),
     "Text": (Says, {"says": "False"}),
     "Share": (Says, {"says": 0.3}),
@@ -141,6 +170,11 @@ ODD = {
     "Nothing": (Says, {"says": None}),
     "One": (Says, {"says": np.array([1.0])}),
     "NoSeed": (NoSeed, {}),
+    "TwoEnds": (Ends, {"returned": np.array([False, True])}),
+    "NoEnd": (Ends, {"returned": None}),
+    "AtOnce": (Ends, {"returned": np.array([True])}),
+    "UnseededStart": (Unseeded, {"what": "start"}),
+    "UnseededNoise": (Unseeded, {"what": "noise"}),
     "Short": (Line, {}),
     "InPlace": (InPlace, {}),
     "Drifting": (InPlace, {"drift": 0.01}),

@@ -16,6 +16,11 @@ LESS = [
     (r"(merlin train .*)--updates \d+", r"\1--updates 20 --final-episodes 5 --eval-episodes 5"),
     (r"(merlin eval .*--episodes) \d+", r"\1 5"),
     (r"((?:collect|train) .*--episodes) \d+", r"\1 30"),
+    (r"(?m)^(merlin collect (?!.*--episodes).*)$", r"\1 --episodes 30"),
+    (
+        r"(?m)^(merlin train (?!.*--updates)(?!.*--resume).*)$",
+        r"\1 --updates 20 --final-episodes 5 --eval-episodes 5",
+    ),
 ]
 """The same commands with less work."""
 
@@ -64,6 +69,7 @@ def follow(page: Path, folder: Path, change=cheaper) -> list[str]:
     """Do what a tutorial says, block by block; what each block printed.
 
     Python that starts with the name of a file is saved under it; other Python is one session.
+    What installs the package is left out.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     session, printed = "", []
@@ -75,7 +81,7 @@ def follow(page: Path, folder: Path, change=cheaper) -> list[str]:
         if language == "python":
             session += content
             command = [sys.executable, "-c", session]
-        elif language == "sh":
+        elif language == "sh" or (not language and not content.startswith("pip ")):
             command = ["bash", "-e", "-c", content]
         else:
             continue

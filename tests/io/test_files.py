@@ -192,3 +192,32 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     with pytest.raises(MerlinError, match="cannot be created"), lock(tmp_path / ".lock", "it"):
         pass
     assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_lock_that_is_another_file_too_is_not_emptied(tmp_path):
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / ".lock").hardlink_to(tmp_path / "victim")
+    with pytest.raises(MerlinError, match="is also another file"), lock(tmp_path / ".lock", "it"):
+        pass
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+REPLACE = """
+import os, sys
+from pathlib import Path
+from merlin.io.files import new_folder
+real = os.replace
+def killed(*names):
+    real(*names)
+    os._exit(9)
+with new_folder(Path(sys.argv[1]), overwrite=True) as folder:
+    (folder / "a").write_text("new")
+    os.replace = killed
+"""
+
+
+def test_a_kill_while_a_folder_is_replaced_leaves_one_of_the_two(tmp_path):
+    with new_folder(tmp_path / "d") as folder:
+        (folder / "a").write_text("old")
+    subprocess.run([sys.executable, "-c", REPLACE, str(tmp_path / "d")], check=False)
+    assert (tmp_path / "d" / "a").read_text() in ("old", "new")

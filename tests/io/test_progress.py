@@ -40,7 +40,7 @@ def test_compilation_is_announced_and_does_not_count(monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with Progress("seed 0", 200, "updates") as bar:
-        bar.begin(50, "compiling")
+        bar.begin("compiling", 50)
         assert capsys.readouterr().err == "seed 0: 50/200 updates  compiling\n"
         now[0] += 60
         bar.update(51, force=True)
@@ -48,7 +48,7 @@ def test_compilation_is_announced_and_does_not_count(monkeypatch, capsys):
         bar.update(200)
     assert capsys.readouterr().err.splitlines()[-1] == "seed 0: 200/200 updates  15 updates/s"
     with Progress("seed 0", 200, "updates", quiet=True) as bar:
-        bar.begin(50, "compiling")
+        bar.begin("compiling", 50)
     assert capsys.readouterr().err == ""
 
 

@@ -49,15 +49,37 @@ def test_goes_around_the_wall(run):
     assert np.linalg.norm(np.array(path) - CELLS[-1], axis=1).min() < 0.5
 
 
-def test_says_what_it_can_reach(run):
+@pytest.fixture(scope="module")
+def one_way():
+    return merlin.train(LEARNER, corridor(both_ways=False, repeats=10), updates=1).policy
+
+
+def test_says_what_it_can_reach(run, one_way):
     fast = merlin.runtime.load(run.folder)
     for policy in (run.policy, fast):
-        assert policy.reach(STATES[0], CELLS[-1]) == (True, len(CELLS) - 1)
+        assert policy.reach(STATES[0], CELLS[-1])[:2] == (True, len(CELLS) - 1)
         np.testing.assert_array_equal(policy.reach(STATES[:3], CELLS[3]).steps, [3, 2, 1])
         with pytest.raises(MerlinError, match="goal: is nan"):
             policy.reach(STATES[0], [np.nan, 0])
-    one_way = merlin.train(LEARNER, corridor(both_ways=False, repeats=10), updates=1).policy
-    assert one_way.reach(STATES[-3], CELLS[5]) == (False, -1)
+    assert one_way.reach(STATES[-3], CELLS[5])[:2] == (False, -1)
+
+
+def test_is_confident_of_goals_in_the_data_only(run, one_way, rng):
+    """Outside there is no data; and where everybody went one way, nobody came back."""
+    fast = merlin.runtime.load(run.folder)
+    along, outside = run.policy.reach(STATES[:-3], CELLS[3:]), CELLS + np.float32([0.0, 40.0])
+    assert along.confidence.mean() > 0.8
+    assert run.policy.reach(STATES, outside).confidence.max() < 0.01
+    assert run.policy.reach(STATES - [0, 0, 40], CELLS).confidence.max() < 0.01
+    back = one_way.reach(STATES[3:], CELLS[:-3])
+    assert one_way.reach(STATES[:-3], CELLS[3:]).confidence.mean() > 0.8
+    assert back.confidence.mean() < 0.2
+    states = STATES[rng.integers(len(CELLS), size=40)] + rng.normal(0, 0.3, (40, 3))
+    goals = CELLS[rng.integers(len(CELLS), size=40)] + rng.normal(0, 0.5, (40, 2))
+    for rows in (states, states[0]):
+        wanted, found = run.policy.reach(rows, goals), fast.reach(rows, goals)
+        for one, same in zip(wanted, found, strict=True):
+            np.testing.assert_allclose(same, one, atol=1e-5)
 
 
 def test_acts_the_same_from_its_file_in_numpy_and_in_onnx(run, rng):

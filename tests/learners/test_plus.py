@@ -21,6 +21,7 @@ from merlin.learners.registry import configure
 from merlin.nets.layers import mixture_log_prob
 from merlin.policies.mixture import densest, draw, log_density
 from merlin.training.loop import compiled_chunk
+from merlin.training.plan import method_for
 from merlin.training.runs import save_policy
 from merlin.training.train import train
 
@@ -50,10 +51,10 @@ def act(policy, observations, goals, horizon=None):
 # It contains Merlin
 
 
-@pytest.mark.parametrize("horizon", [1, 7])
-def test_one_component_and_a_fixed_horizon_are_merlin_to_the_bit(horizon):
-    data, sizes = random_walks(True), {"hidden": (32, 32), "batch_size": 64}
-    merlin = Merlin(hindsight_ratio=0.3, horizon=horizon, average=0.0, **sizes)
+@pytest.mark.parametrize(("horizon", "average"), [(1, 0.0), (7, 0.99)])
+def test_one_component_and_a_fixed_horizon_are_merlin_to_the_bit(horizon, average):
+    data, sizes = random_walks(True), {"hidden": (32, 32), "batch_size": 64, "average": average}
+    merlin = Merlin(hindsight_ratio=0.3, horizon=horizon, **sizes)
     plus = MerlinPlus(components=1, candidates=0, hindsight_ratio=0.3, horizon=horizon, **sizes)
     one, measured = train_on(merlin, data, 150)
     other, again = train_on(plus, data, 150)
@@ -288,6 +289,22 @@ def configure_with_stitching():
     small = {"hidden": "16", "batch_size": "32", **judge}
     stitch = {"trajectories": "20", "encoder_hidden": "16", "threshold": "0.99"}
     return configure("merlin-plus+reverse-stitch", {**small, **stitch})
+
+
+def test_on_episodes_longer_than_its_goals_it_is_merlin():
+    shared = {field.name for field in dataclasses.fields(Merlin)}
+    for steps, long in ((100, False), (101, True)):
+        walk = np.zeros((steps + 1, 2), np.float32)
+        episode = Episode(walk, walk[1:], walk, walk[-1])
+        data = Dataset.from_episodes([episode], action_low=-1, action_high=1)
+        plus = method_for("merlin-plus", data, None).learner
+        merlin = method_for("merlin", data, None).learner
+        assert (plus == MerlinPlus()) != long
+        if long:
+            assert (plus.components, plus.candidates) == (1, 0)
+            assert {k: getattr(plus, k) for k in shared} == {k: getattr(merlin, k) for k in shared}
+            own = method_for("merlin-plus", data, None, settings={"candidates": "2"}).learner
+            assert own == dataclasses.replace(plus, candidates=2)
 
 
 def test_nothing_is_tuned_per_task():

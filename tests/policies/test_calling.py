@@ -7,6 +7,7 @@ import pytest
 
 import merlin.runtime
 from helpers.policy_files import write_policy
+from merlin.deploy.export import build
 from merlin.learners import GCSL, Beso, Merlin, MerlinPlus
 
 TASK = merlin.TASKS["PointReach"]
@@ -15,7 +16,7 @@ IMAGE = (48, 48, 3)
 
 @pytest.fixture(scope="module")
 def policies(tmp_path_factory):
-    """A policy in JAX and the same in NumPy, of a few methods."""
+    """A policy in JAX, the same in NumPy and the same exported, of a few methods."""
     folder, rng = tmp_path_factory.mktemp("policies"), np.random.default_rng(0)
     learners = {
         "merlin": Merlin(hidden=(8,)),
@@ -27,13 +28,16 @@ def policies(tmp_path_factory):
         policy = write_policy(folder / name, TASK, learner, rng)
         made[f"{name} jax"] = jax.tree.map(jnp.asarray, policy)
         made[f"{name} numpy"] = merlin.runtime.load(folder / name)
+        (folder / f"{name}.onnx").write_bytes(build(merlin.runtime.read(folder / name)))
+        made[f"{name} onnx"] = merlin.runtime.load(folder / f"{name}.onnx")
     policy = write_policy(folder / "i", TASK, Merlin(hidden=(8,)), rng, image=IMAGE)
     made["images jax"] = jax.tree.map(jnp.asarray, policy)
     made["images numpy"] = merlin.runtime.load(folder / "i")
     return made
 
 
-VECTORS = [f"{name} {where}" for name in ("merlin", "gcsl", "plus") for where in ("jax", "numpy")]
+METHODS, PLACES = ("merlin", "gcsl", "plus"), ("jax", "numpy", "onnx")
+VECTORS = [f"{name} {where}" for name in METHODS for where in PLACES]
 
 
 @pytest.mark.parametrize("name", VECTORS)
@@ -106,3 +110,17 @@ def test_a_policy_at_random_draws_for_every_row(rng, tmp_path):
     actions = np.asarray(policy(np.zeros((4, 2)), np.ones(2), key=jax.random.key(0)))
     assert actions.shape == (4, 2)
     assert len(np.unique(actions, axis=0)) == 4
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_exported_policy_acts_like_the_original(policies, name):
+    states, goals = np.array([[1.0, 2], [3, 4]]), np.array([0.0, 1])
+    one, other = (policies[f"{name} {where}"](states, goals) for where in ("jax", "onnx"))
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_what_is_no_exported_policy_is_refused(tmp_path):
+    (tmp_path / "broken.onnx").write_bytes(b"not a graph")
+    for file, said in (("missing.onnx", "is not a file"), ("broken.onnx", "cannot be read")):
+        with pytest.raises(merlin.MerlinError, match=said):
+            merlin.runtime.load(tmp_path / file)

@@ -6,6 +6,7 @@ import shutil
 import pytest
 from PIL import Image
 
+from helpers.breaking import plain_json
 from helpers.hidden import without
 from helpers.refusals import refuse
 from merlin.training.curve import draw
@@ -62,3 +63,37 @@ def test_without_matplotlib_it_is_said_and_nothing_is_drawn(point_folder, tmp_pa
     assert done.returncode == 0, done.stderr
     assert "no learning curve is drawn: `pip install 'merlin-rl[plots]'`" in done.stderr
     assert not (tmp_path / "run" / "curve.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"step": 1, "loss": "x"}, "loss is 'x', not a number"),
+        ({"step": 1, "loss": {"a": 1}}, "loss is a dict of 1, not a number"),
+        ({"step": 1, "eval/return": None}, "eval/return is None, not a number"),
+        ({"step": 2**63 - 1, "loss": 1e308}, None),
+        ({"step": 1, "loss": float("inf")}, None),
+    ],
+)
+def test_the_log_of_a_stranger(finished, call, capsys, row, said):
+    (finished / "seed-0" / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    if said is None:
+        call("report", finished)
+    else:
+        assert said in refuse(["report", str(finished)], capsys)
+
+
+def test_names_in_a_run_are_neither_formulas_nor_markup(finished, call):
+    name = "$\\frac{$ \x1b <b onload=x> [/x]"
+    for file in ("run.json", "result.json"):
+        content = {**plain_json(finished / file), "task": name}
+        (finished / file).write_text(json.dumps(content))
+    call("report", finished)
+    assert "<b onload" not in (finished / "report.html").read_text()
+
+
+def test_a_report_elsewhere_leaves_the_run_alone(finished, tmp_path, call):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    call("report", finished, "--out", tmp_path / "page")
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+    assert {path.name for path in (tmp_path / "page").iterdir()} == {"report.html", "curve.png"}

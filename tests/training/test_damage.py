@@ -13,6 +13,7 @@ from merlin.errors import MerlinError
 from merlin.io import tensors
 from merlin.learners import GCSL
 from merlin.training.folder import read_config
+from merlin.training.log import read_metrics
 from merlin.training.train import resume
 
 
@@ -110,3 +111,22 @@ def test_two_runs_of_one_command_do_not_share_a_folder(point_data, tmp_path):
     train(point_data, tmp_path / "run", updates=2)
     with opened(tmp_path / "run", resume=True), pytest.raises(MerlinError, match="is in use by"):
         resume(tmp_path / "run", updates=4)
+
+
+def test_300_flipped_bits_of_a_log(run_folder, tmp_path, rng):
+    content = (run_folder / "seed-0" / "metrics.jsonl").read_bytes()
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(content)
+    rows = [row for row, _ in read_metrics(path)]
+    ends = [content[:-1] + bytes([content[-1] ^ 1 << bit]) for bit in range(8)]
+    refused = 0
+    for damaged in [*ends, *(flipped(content, rng) for _ in range(300))]:
+        path.write_bytes(damaged)
+        try:
+            found = [row for row, _ in read_metrics(path)]
+        except MerlinError:
+            refused += 1
+            continue
+        kept = [{key: row.get(key) for key in rows[i]} for i, row in enumerate(found)]
+        assert kept == rows
+    assert refused > 250

@@ -1,6 +1,5 @@
 """Signals: the command line saves and stops within seconds, library calls leave them alone."""
 
-import re
 import signal
 import subprocess
 import sys
@@ -38,20 +37,26 @@ def test_a_method_of_seconds_per_update_shows_progress_and_stops(tmp_path):
     """The diffuser at the release's size: one update takes seconds, a checkpoint is a gigabyte."""
     task = ["PointRooms", "--variant", "random", "--episodes", "20", "--algo", "dd"]
     starts = [[*task, "--updates", "200", "--out", "r"], ["--out", "r", "--resume"]]
-    for arguments in starts:
+    for done, arguments in enumerate(starts):
         process = subprocess.Popen(
             [*MERLIN, "train", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
         )
-        # At once, and again after the first update.
-        at_once = first_line(process, "/200 updates", 300)
-        assert re.fullmatch(r"seed 0: \d+/200 updates  compiling\n", at_once)
+        # At once, and after the first update, which is not lost when the second is stopped.
+        assert first_line(process, "seed 0: ", 60) == "seed 0: initialising\n"
+        compiling = first_line(process, "seed 0: ", 300)
+        assert compiling == f"seed 0: {done}/200 updates  compiling\n"
         assert "compiling" not in first_line(process, "seed 0: ", 300)
         seconds, code, errors = stop(process, signal.SIGTERM)
         assert seconds < SECONDS_TO_STOP
         assert code == 130
         assert "Traceback" not in errors
         assert errors.splitlines()[-1].endswith("continue with `merlin train --out r --resume`.")
-        assert (tmp_path / "r" / "run.json").exists()
+        assert sorted(path.name for path in (tmp_path / "r").iterdir()) == [
+            "checkpoint-0.safetensors",
+            *(["previous-0.safetensors"] if done else []),
+            "run.json",
+            "seed-0",
+        ]
 
 
 LONG_CALL = """
@@ -85,6 +90,51 @@ def test_a_long_call_is_not_waited_for(work, code):
     assert "stopped here." in errors.splitlines()[-1]
     assert output == ""
     assert (process.returncode == 130) == (code == 130)
+
+
+RESCUE = """
+import hashlib, time
+from pathlib import Path
+from merlin.io.files import new_file
+from merlin.io.interruption import interruptible, rescued_by
+
+def save():
+    with new_file(Path("saved")) as (file, _):
+        file.write(b"work")
+        {meanwhile}
+    return "saved."
+
+with interruptible(lambda: "resume.", patience=1.0), rescued_by(save):
+    print("ready", flush=True)
+    hashlib.pbkdf2_hmac('sha256', b'a', b'b', 10**9)  # one call that does not return
+"""
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "said", "left"),
+    [
+        ("", "saved.", ["saved"]),
+        ("time.sleep(60)", "the latest work was not saved (it took too long); resume.", []),
+        (
+            "raise OSError('full')",
+            "the latest work was not saved (full); resume.",
+            [],
+        ),
+    ],
+)
+def test_work_is_saved_while_a_long_call_goes_on(tmp_path, meanwhile, said, left):
+    process = subprocess.Popen(
+        [sys.executable, "-c", RESCUE.format(meanwhile=meanwhile)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    seconds, code, errors = stop(process, signal.SIGTERM)
+    assert seconds < SECONDS_TO_STOP
+    assert (code, errors) == (130, f"merlin: {said}\n")
+    assert [path.name for path in tmp_path.iterdir()] == left  # nothing half-written
 
 
 IN_PYTHON = """

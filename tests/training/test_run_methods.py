@@ -35,6 +35,9 @@ def test_without_a_folder_or_a_task_it_is_said(point_data, tmp_path):
     with pytest.raises(merlin.MerlinError, match="task: the run has none; name one"):
         run.evaluate()
     assert len(run.evaluate("PointReach", episodes=2).returns) == 2
+    with pytest.raises(merlin.MerlinError, match="task SawyerDoor: observation, action and goal"):
+        run.evaluate("SawyerDoor", episodes=2)
+    assert repr(run) == "<Run in memory: merlin on own data, 10 updates, seeds 0>"
     assert run.trust(data=data, tolerance=1.0) is not None
 
 
@@ -43,6 +46,14 @@ def test_without_a_folder_or_a_task_it_is_said(point_data, tmp_path):
     [
         (lambda data: merlin.train(data, "merlin"), "method: is a Dataset, not a learner"),
         (lambda data: merlin.train("wgcls", data), "method: no method is called 'wgcls'; did you"),
+        (
+            lambda data: merlin.train(merlin.Merlin, data),
+            r"method: Merlin is a class; .*Merlin\(\)",
+        ),
+        (lambda data: merlin.train("merlin", data, updates="5"), "updates: '5' is not an integer"),
+        (lambda data: merlin.make(None), "method: None is not the name of a method"),
+        (lambda data: merlin.export("run", None), "out: None is not a path; give the file"),
+        (lambda data: merlin.evaluate(print, "PointReach", episodes="5"), "episodes: '5' is not a"),
         (lambda data: merlin.evaluate(3, "PointReach"), "policy: a int does not act"),
         (lambda data: merlin.evaluate(print, "PointReech"), "task: 'PointReech' is unknown"),
     ],

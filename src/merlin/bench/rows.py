@@ -13,7 +13,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from merlin.errors import MerlinError
-from merlin.io.files import parse_json, read_json, read_limited, unsealed
+from merlin.io.files import parse_json, read_json, read_limited, unsealed, whole_line
 
 FORMAT, SCHEMA = "merlin-bench", 1
 MOST_BYTES = 1 << 30
@@ -199,14 +199,14 @@ def read_rows(path: Path) -> list[Row]:
         raise MerlinError(f"{path}: cannot be read ({error.strerror}).") from None
     rows = []
     for number, line in enumerate(lines, 1):
+        if number == len(lines):
+            line = whole_line(line) or b""
         if not line.strip():
             continue
         where = f"{path} line {number}"
         try:
             content = parse_json(line)
         except ValueError:
-            if number == len(lines):
-                continue
             raise MerlinError(f"{where}: is no JSON; delete it and run the bench again.") from None
         plain = unsealed(content, where) if isinstance(content, dict) else content
         rows.append(parse(plain, where))

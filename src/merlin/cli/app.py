@@ -1,7 +1,6 @@
 """Argument parsing and error reporting: one sentence on stderr, and an exit code."""
 
 import contextlib
-import inspect
 import io
 import itertools
 import json
@@ -21,10 +20,12 @@ from merlin.cli.eval import Eval
 from merlin.cli.expert import Expert
 from merlin.cli.export import Export
 from merlin.cli.flags import with_flags
+from merlin.cli.help import describe, paragraphs
 from merlin.cli.info import Info
 from merlin.cli.play import Play
 from merlin.cli.report import Report
 from merlin.cli.tasks import Tasks
+from merlin.cli.terminal import safe_output
 from merlin.cli.toy import Toy
 from merlin.cli.train import Train
 from merlin.cli.trust import Trust
@@ -51,8 +52,8 @@ COMMANDS: dict[str, type] = {
 DESCRIPTION = """Offline goal-conditioned reinforcement learning.
 
 Bring recorded trajectories (or collect some), train a policy that reaches goals, and evaluate it:
-
-  merlin train PointRooms --variant random --algo merlin --updates 4000 --out runs/rooms
+  merlin collect PointRooms --variant random --out data/rooms
+  merlin train data/rooms --out runs/rooms
   merlin eval runs/rooms --episodes 1000
 
 With --json, every command prints one JSON object as the last line of stdout. `merlin --version`
@@ -66,8 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exit codes: 0 success, 1 partial failure or an operating system error, 2 bad input, 130 stopped
     by Ctrl-C.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if list(arguments) == ["--version"]:
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    with safe_output():
+        _main(arguments)
+
+
+def _main(arguments: list[str]) -> None:
+    if arguments == ["--version"]:
         print(f"merlin {__version__}")
         return
     command: Any = None
@@ -125,6 +131,8 @@ def parse(arguments: Sequence[str]) -> Any:
     if not named and arguments[0] not in _HELP and not arguments[0].startswith("--tyro-"):
         hint = instead(arguments[0], COMMANDS)
         raise MerlinError(f"unknown command {arguments[0]!r}; {hint}")
+    if named and set(_HELP) & set(arguments):
+        describe(COMMANDS[arguments[0]])
     try:
         with contextlib.redirect_stderr(complaint):
             return tyro.cli(
@@ -132,7 +140,8 @@ def parse(arguments: Sequence[str]) -> Any:
                 prog="merlin",
                 description=DESCRIPTION,
                 args=list(arguments),
-                config=(tyro.conf.DisallowNone,),  # INT in the help, not {None}|INT
+                # INT in the help, not {None}|INT; --json without --no-json.
+                config=(tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff),
             )
     except SystemExit as stop:
         if stop.code in (0, None):
@@ -147,7 +156,7 @@ def _union(short: bool) -> Any:
     """All commands as one type; `short` keeps only the first line of each description."""
     options = []
     for name, command in COMMANDS.items():
-        about = inspect.cleandoc(command.__doc__ or "")
+        about = paragraphs(command)
         line = about.splitlines()[0] if short else about
         options.append(Annotated[command, tyro.conf.subcommand(name, description=line)])
     return Union[tuple(options)]  # noqa: UP007
@@ -160,6 +169,12 @@ def _sentence(box: str) -> str:
     rest_of_box = itertools.dropwhile(_is_rule, lines)
     paragraph = itertools.takewhile(lambda line: not _is_rule(line), rest_of_box)
     what = " ".join(paragraph).rstrip(".") or "the arguments cannot be read"
+    if empty := re.match(r"Missing value for argument '([^']*)'", what):
+        what = f"{empty.group(1)}: needs a value"
+    if unknown := re.fullmatch(r"Unrecognized options: (.*)", what):
+        words = unknown.group(1).split(", ")
+        options = [word for word in words if word.startswith("-")]
+        what = f"unknown option {options[0]}" if options else f"unknown argument {words[0]!r}"
     unread = re.fullmatch(r"Error parsing (\S+): .*\[(.*)\]", what)
     if unread:
         what = f"{unread.group(1)}: cannot read {unread.group(2)}"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.markup import escape
 from rich.table import Table
 
 from merlin.cli.columns import NONE, LogColumns
@@ -146,7 +145,7 @@ def _ranges(ranges: dict[str, list[dict[str, Any]]]) -> Table:
     for name, rows in ranges.items():
         for dim, row in enumerate(rows[:DIMENSIONS]):
             numbers = (f"{row[key]:.3f}" for key in ("min", "mean", "max", "std"))
-            label = escape(f"{dim} {row['name']}".rstrip())
+            label = f"{dim} {row['name']}".rstrip()
             table.add_row(name if dim == 0 else "", label, *numbers, _sparks(row["histogram"]))
         if len(rows) > DIMENSIONS:
             table.add_row("", f"and {len(rows) - DIMENSIONS} more, see --json")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from merlin.errors import MerlinError
 from merlin.io.extras import check
 
 
@@ -35,6 +36,11 @@ class Report:
         from merlin.report import write_report, write_run_report
         from merlin.training.folder import is_run
 
+        for folder in self.dir:
+            if not folder.is_dir():
+                raise MerlinError(
+                    f"{folder}: no such folder; give a run, or one that `merlin bench` wrote."
+                )
         if self.coverage:
             return self._coverage()
         if len(self.dir) == 1 and is_run(self.dir[0]):

@@ -14,7 +14,8 @@ class _Console(Console):
 
 def console() -> Console:
     """Standard output, wide enough for tables when it is a file or a pipe."""
-    return _Console() if sys.stdout.isatty() else _Console(width=140)
+    width = None if sys.stdout.isatty() else 140
+    return _Console(width=width, markup=False, emoji=False)  # names may look like markup
 
 
 def span(values: dict[str, Any], digits: int) -> str:
@@ -27,11 +28,11 @@ def span(values: dict[str, Any], digits: int) -> str:
 
 
 def scores(title: str, rows: list[tuple[str, dict[str, Any]]]) -> Table:
-    """A table of named results with return, success and the number of episodes.
+    """A table of named results with return, success and the number of episodes per seed.
 
     For a task with fixed goals, there is one column per goal with its success.
     """
-    table = Table("", "return", "success", "episodes per seed", title=title, title_justify="left")
+    table = Table("", "return", "success", "episodes", title=title, title_justify="left")
     goals: dict[str, float] = next((row["goals"] for _, row in rows if "goals" in row), {})
     for goal in goals:
         table.add_column(f"goal {goal}")

@@ -23,9 +23,9 @@ from merlin.io.interruption import interruptible
 IMAGE_METHOD = "merlin"
 """The default for images, which Merlin sees itself; Merlin-plus would need an encoder first."""
 ALGO = (
-    f"The method: {', '.join(METHODS)}. {DEFAULT_METHOD} unless given, which has nothing to tune, "
-    f"and for images {IMAGE_METHOD}; the paper's method is merlin; merlin-map is for goals that "
-    "are farther away than episodes go."
+    f"The method; by default {DEFAULT_METHOD}, which has nothing to tune, and {IMAGE_METHOD} for "
+    "images. merlin is the paper's method, merlin-map is for goals farther away than episodes go. "
+    f"All methods: {', '.join(METHODS)}."
 )
 
 
@@ -78,8 +78,8 @@ class Train:
     shift: int = 0
     """Shift every image at random by up to this many pixels (data augmentation)."""
     latents: bool = False
-    """Train an image encoder first, and the method on its latents. Methods that take only vectors
-    (dd, g-dql, beso, merlin-p, merlin-mb) always do so."""
+    """Train an image encoder first, and the method on its latents. All methods but merlin,
+    merlin-np, merlin-ts, gcsl, gcsl-ts, wgcsl, am and gofar always do so."""
     columns: LogColumns = NONE
     updates: int | None = None
     """Number of gradient steps; by default 5000. With --resume, the new total."""
@@ -272,7 +272,7 @@ class Train:
             f"{result.algo} on {result.task} ({result.variant or 'own data'}), "
             f"{result.updates} updates, {count} seed{'s' if count > 1 else ''}"
         )
-        rows = [("final", result.final), ("best (the paper's protocol)", result.best)]
+        rows = [("final", result.final), ("best in training", result.best)]
         console().print(scores(title, rows))
         command = ["merlin", "eval", str(self.out), "--episodes", "1000"]
         if own(result.task) is None:  # its code runs only if the user names it

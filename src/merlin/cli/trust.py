@@ -33,6 +33,9 @@ class Trust:
     held-out episodes."""
     tolerance: float | None = None
     """Distance to a goal that counts as reached, if the task does not define it."""
+    stay: bool = False
+    """Count a rehearsal only if it is still near the goal at its end: stricter, and too strict near
+    the edges of the data."""
     checkpoint: str = "final"
     """Which policy to assess: final, or best."""
     html: Path | None = None
@@ -60,7 +63,7 @@ class Trust:
             )
         run = load_run(self.run, self.checkpoint)
         goals = None if self.goals is None else read_goals(self.goals, run.config.dimensions[-1])
-        found = run.trust(goals, tolerance=self.tolerance)
+        found = run.trust(goals, tolerance=self.tolerance, stay=self.stay)
         about, sentence = found.to_json(), verdict(found)
         if self.html is not None:
             from merlin.report.trust import page

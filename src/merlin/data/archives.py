@@ -2,9 +2,11 @@
 
 import math
 import os
+import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -21,13 +23,43 @@ def check_unpacked(where: str | Path, unpacked: int, stored: int) -> None:
     The environment variable `MERLIN_MAX_RATIO` allows a larger ratio.
     """
     given = os.environ.get("MERLIN_MAX_RATIO", str(RATIO))
-    if not given.isdecimal():
-        raise MerlinError(f"MERLIN_MAX_RATIO: {given!r} is not a whole number.")
+    if not given.isdecimal() or len(given) > 18:
+        raise MerlinError(f"MERLIN_MAX_RATIO: {given[:20]!r} is not a whole number; give one.")
     if unpacked > max(FREE_BYTES, int(given) * stored):
         raise MerlinError(
             f"{where}: claims to hold {unpacked} bytes in a file of {stored}; if that is right, "
             f"set MERLIN_MAX_RATIO to more than {unpacked // max(stored, 1)}."
         )
+
+
+class Header(NamedTuple):
+    """What an .npy file says of its array."""
+
+    shape: tuple[int, ...]
+    column_major: bool
+    dtype: np.dtype
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_header(file: IO[bytes], size: int) -> Header:
+    """Read the header of an .npy of `size` bytes, which the array must fit into."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a corrupt header may warn before it fails
+        version = np.lib.format.read_magic(file)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            raise ValueError(f"an array of version {version}")
+        header = Header(*read(file))
+    if header.dtype.hasobject or header.size > size:
+        raise ValueError(f"{header.dtype} of shape {header.shape} in {size} bytes")
+    return header
 
 
 def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -45,14 +77,9 @@ def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     """Read one array, whose declared shape must match its number of bytes."""
     with archive.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        shape, column_major, dtype = read_header(file)
+        shape, column_major, dtype = read_header(file, member.file_size)
         size = member.file_size - file.tell()
-        if dtype.hasobject or math.prod(shape) * dtype.itemsize != size:
+        if math.prod(shape) * dtype.itemsize != size:
             raise ValueError(f"{member.filename} has {size} bytes for {dtype}{list(shape)}")
         content = bytearray(file.read(size))  # to the end, where the checksum is verified
     array = np.frombuffer(content, dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from merlin.errors import MerlinError
+from merlin.errors import MerlinError, printable
 
 BOUND_SLACK = 1e-4
 """How far an action may exceed its bounds, to allow for float32 rounding."""
@@ -97,9 +97,12 @@ def action_range(
 
     A constant dimension gets one unit on either side, since the bounds must differ.
     """
-    finite = np.where(np.isfinite(actions), actions, actions.dtype.type(0))
-    low = np.min([finite.min(0), *(np.full(finite.shape[1:], x) for x in within)], axis=0)
-    high = np.max([finite.max(0), *(np.full(finite.shape[1:], x) for x in within)], axis=0)
+    low, high = actions.min(0), actions.max(0)
+    if not np.isfinite([low, high]).all():
+        finite = np.where(np.isfinite(actions), actions, actions.dtype.type(0))
+        low, high = finite.min(0), finite.max(0)
+    low = np.min([low, *(np.full(low.shape, x) for x in within)], axis=0)
+    high = np.max([high, *(np.full(high.shape, x) for x in within)], axis=0)
     same = high - low <= BOUND_SLACK
     return (low - same).astype(np.float32), (high + same).astype(np.float32)
 
@@ -136,5 +139,4 @@ def reading(where: str | Path, what: str) -> Iterator[None]:
 
 def reason(error: Exception) -> str:
     """A library's error message, shortened and made printable."""
-    text = "".join(c if c.isprintable() else " " for c in str(error))
-    return " ".join(text.split())[:120].rstrip(".") or type(error).__name__
+    return " ".join(printable(str(error)).split())[:120].rstrip(".") or type(error).__name__

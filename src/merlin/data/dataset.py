@@ -40,8 +40,8 @@ class Dataset:
     """Offline trajectories of any length. Arrays may be memory maps and are never written to.
 
     Observations are float32 vectors or uint8 images; images may be a `Stream` or a `Selection`.
-    `desired_goals` is None for trajectories that were not collected for a goal. Call `validate` on
-    external data.
+    `desired_goals` is None for trajectories that were not collected for a goal. `load`,
+    `from_episodes` and `merlin.train` check every number.
     """
 
     observations: Any  # (states, *observation): an array, a Stream or a Selection
@@ -370,12 +370,12 @@ def _check_numbers(data: Dataset, name: str, array: np.ndarray, where: _Place) -
     """Raise an error at the first number that is not finite or, for actions, out of bounds."""
     low, high = data.action_low, data.action_high
     for begin, piece in pieces(array, ROWS_AT_ONCE):
-        bad = np.argwhere(~np.isfinite(piece))
-        if not len(bad) and name == "actions":
-            bad = np.argwhere((piece < low - BOUND_SLACK) | (piece > high + BOUND_SLACK))
-        if not len(bad):
+        fits = np.isfinite(piece)
+        if fits.all() and name == "actions":
+            fits = (piece >= low - BOUND_SLACK) & (piece <= high + BOUND_SLACK)
+        if fits.all():
             continue
-        row, dim = (int(index) for index in bad[0])
+        row, dim = (int(index) for index in np.argwhere(~fits)[0])
         problem = f"{_locate(data, name, begin + row)} is {piece[row, dim]:g} in dimension {dim}"
         if np.isfinite(piece[row, dim]):
             problem += (

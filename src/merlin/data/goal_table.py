@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from merlin.data.archives import read_header
 from merlin.errors import MerlinError
 from merlin.io.files import read_limited
 
@@ -21,7 +22,7 @@ def read_goals(path: Path, dim: int) -> Float[np.ndarray, "goals goal"]:
     content = read_limited(path, MOST_BYTES)
     try:
         table = _npy(content) if path.suffix == ".npy" else _csv(content)
-    except (ValueError, EOFError, csv.Error):
+    except Exception:  # whatever NumPy raises for a header that is none
         message = f"goals {path}: cannot be read as numbers; give one row of {dim} per goal."
         raise MerlinError(message) from None
     if table.ndim == 1 and table.size == dim:
@@ -36,11 +37,14 @@ def read_goals(path: Path, dim: int) -> Float[np.ndarray, "goals goal"]:
 
 
 def _npy(content: bytes) -> np.ndarray:
-    return np.asarray(np.load(io.BytesIO(content), allow_pickle=False), np.float32)
+    file = io.BytesIO(content)
+    read_header(file, len(content))
+    file.seek(0)
+    return np.asarray(np.load(file, allow_pickle=False), np.float32)
 
 
 def _csv(content: bytes) -> np.ndarray:
-    rows = [row for row in csv.reader(io.StringIO(content.decode())) if row]
+    rows = [row for row in csv.reader(io.StringIO(content.decode("utf-8-sig"))) if row]
     if rows and not all(map(_is_number, rows[0])):
         rows = rows[1:]
     return np.array([[float(cell) for cell in row] for row in rows], np.float32)

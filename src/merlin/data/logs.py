@@ -24,8 +24,6 @@ STATE = ("observation.state", "state", "observations", "observation", "obs")
 ACTION = ("action", "actions")
 EPISODE = ("episode_index", "episode", "episode_id", "demo", "trajectory")
 """Column names that are tried, in this order, if none is given."""
-MOST_EXPANSION, FREE_BYTES = 200, 1 << 26
-"""A file may unpack to this multiple of its size, plus a fixed number of bytes."""
 _RANGE = re.compile(r"(\d{1,6})(?::(\d{1,6}))?")
 _PART = re.compile(r"(.+)\[(\d{1,6})(?::(\d{1,6}))?\]")
 
@@ -225,14 +223,6 @@ def episode_ends(episodes: np.ndarray, where: str) -> Int[np.ndarray, " episodes
             f"{where}: the rows of episode {again:g} are not together; sort the rows by episode."
         )
     return np.append(changed, len(episodes)).astype(np.int64)
-
-
-def check_declared(declared: int, present: int, where: str | Path) -> None:
-    """Refuse a file that claims to unpack to far more than its size, before allocating."""
-    if declared > MOST_EXPANSION * present + FREE_BYTES:
-        raise MerlinError(
-            f"{where}: claims {declared} bytes of numbers in a file of {present}; copy it again."
-        )
 
 
 def regular_file(path: Path) -> Path:

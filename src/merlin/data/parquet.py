@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from merlin.data.archives import check_unpacked
 from merlin.data.conversion import reading
-from merlin.data.logs import Column, check_declared, regular_file
+from merlin.data.logs import Column, regular_file
+from merlin.data.parquet_pages import check_pages
 from merlin.errors import MerlinError
 from merlin.io.extras import require
 
@@ -23,7 +25,7 @@ def columns(file: Path) -> dict[str, Column]:
         for field in opened.schema_arrow:
             kind, shape = field.type, tuple[int, ...]()
             if _is_list(kind):
-                kind, shape = kind.value_type, (_width(opened, field.name),)
+                kind, shape = kind.value_type, (_width(opened, field.name, file),)
             if _is_number(kind) and 0 not in shape:
                 found[field.name] = Column(shape)
     return found
@@ -41,11 +43,12 @@ def read(files: Sequence[Path], known: dict[str, Column], names: Sequence[str]) 
     for file in files:
         opened = _open(file)
         with reading(file, "parquet"):
+            check_pages(file, names)
             for name in names if not found else ():
                 dtype = np.dtype(_value_type(opened, name).to_pandas_dtype())
                 shape = (rows, *known[name].shape)
                 size = sum(other.stat().st_size for other in files)
-                check_declared(math.prod(shape) * dtype.itemsize, size, file)
+                check_unpacked(file, math.prod(shape) * dtype.itemsize, size)
                 found[name] = np.empty(shape, dtype)
             end = row + opened.metadata.num_rows
             # In batches, so that rows a damaged file claims to have are never unpacked.
@@ -70,7 +73,7 @@ def _open(file: Path) -> Any:
         opened = parquet.ParquetFile(file)
         if opened.metadata.num_rows < 0:
             raise ValueError("it claims a negative number of rows")
-        check_declared(8 * opened.metadata.num_rows, size, file)
+        check_unpacked(file, 8 * opened.metadata.num_rows, size)
         return opened
 
 
@@ -91,11 +94,12 @@ def _copy(array: Any, place: np.ndarray, where: str) -> None:
     place[:] = values.to_numpy(zero_copy_only=False).reshape(rows, width)
 
 
-def _width(opened: Any, name: str) -> int:
+def _width(opened: Any, name: str, file: Path) -> int:
     """The length of the vectors in a column, taken from the first row."""
     kind = opened.schema_arrow.field(name).type
     if _is_fixed(kind):
         return kind.list_size
+    check_pages(file, [name])
     for batch in opened.iter_batches(batch_size=1, columns=[name]):
         return len(batch.column(0).flatten())
     return 0

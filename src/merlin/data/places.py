@@ -36,6 +36,7 @@ DETERMINED = 0.9
 CONNECTED = 0.95
 """Fraction of the pairs of places that a complete map connects."""
 NO_WAY, THE_GOAL = -1, -1
+Table = Int[np.ndarray, "count count"]
 
 
 def build_map(
@@ -47,20 +48,25 @@ def build_map(
     passages: int,
     hops: int,
     reach: int,
+    tolerance: float = 0.0,
 ) -> Map:
     """Build the map of a dataset, with tables of waypoints between all pairs of places.
 
     `phi` gives the columns of a state that are its goal. `reach` is the number of steps within
-    which a policy can reach goals without a waypoint. The tables always have `places` rows; for
-    small datasets the last place is repeated.
+    which a policy can reach goals without a waypoint. Goals within the `tolerance` of a recorded
+    one belong to the data. The tables always have `places` rows; for small datasets the last place
+    is repeated.
     """
     goals = np.asarray(data.achieved_goals)
     most = max(1, min(places, len(goals) // STATES_PER_PLACE))
-    centres = spread(goals[:: max(1, len(goals) // CHOSEN_FROM)], most)
-    count = len(centres)
-    nearest = cKDTree(centres).query(goals)[1]
-    lag = passage_lags(nearest, data.starts, count, lags, passages)
-    ahead, told, steps = ways(lag, hops)
+    every = max(1, len(goals) // CHOSEN_FROM)
+    chosen = every * spread(goals[::every], most)
+    centres, count = goals[chosen], len(chosen)
+    away, nearest = cKDTree(centres).query(goals)
+    radius = np.zeros(count)
+    np.maximum.at(radius, nearest, away)
+    lag, times = passage_lags(nearest, data.starts, count, lags, passages)
+    ahead, told, steps, seen = ways(lag, times, hops)
     near = (steps >= 0) & (steps <= reach)
     connected = (steps >= 0).mean() >= CONNECTED or data.lengths.max() - 1 > reach
     if connected and determined(nearest, data.observations, count) >= DETERMINED:
@@ -69,8 +75,17 @@ def build_map(
     ahead_of, behind = ((steps >= 0).sum(axis) - 1 for axis in (1, 0))
     begin, end = (nearest_joined(centres, others / count) for others in (ahead_of, behind))
     rows = np.minimum(np.arange(places), count - 1)
-    tables = (table[np.ix_(begin[rows], end[rows])] for table in (ahead, told, steps))
-    return Map(centres[rows], np.array(phi, np.int32), *tables)
+    pairs = np.ix_(begin[rows], end[rows])
+    return Map(
+        centres=centres[rows],
+        phi=np.array(phi, np.int32),
+        ahead=ahead[pairs],
+        told=told[pairs],
+        steps=steps[pairs],
+        seen=seen[pairs],
+        states=np.asarray(data.observations[chosen], np.float32)[rows],
+        radius=(radius + tolerance).astype(np.float32)[rows],
+    )
 
 
 def determined(nearest: Int[np.ndarray, " states"], observations: np.ndarray, count: int) -> float:
@@ -150,7 +165,7 @@ def nearest_joined(
     return joined[cKDTree(centres[joined]).query(centres)[1]]
 
 
-def blank_map(places: int, goal_dim: int) -> Map:
+def blank_map(places: int, goal_dim: int, state_dim: int) -> Map:
     """A map without paths, with the shapes that `build_map` returns."""
     none = np.full((places, places), NO_WAY, np.int16)
     return Map(
@@ -159,20 +174,23 @@ def blank_map(places: int, goal_dim: int) -> Map:
         ahead=none,
         told=np.zeros_like(none),
         steps=none,
+        seen=np.zeros_like(none),
+        states=np.zeros((places, state_dim), np.float32),
+        radius=np.zeros(places, np.float32),
     )
 
 
-def spread(goals: Float[np.ndarray, "n goal"], most: int) -> Float[np.ndarray, "count goal"]:
+def spread(goals: Float[np.ndarray, "n goal"], most: int) -> Int[np.ndarray, " count"]:
     """Farthest-point sampling: each point is the goal farthest from all points chosen before.
 
-    Returns fewer than `most` points if there are fewer distinct goals.
+    Returns their rows; fewer than `most` if there are fewer distinct goals.
     """
-    chosen = [goals[0]]
-    left = np.square(goals - chosen[0]).sum(axis=1)
+    chosen = [0]
+    left = np.square(goals - goals[0]).sum(axis=1)
     while len(chosen) < most and left.max() > 0.0:
-        chosen.append(goals[left.argmax()])
-        left = np.minimum(left, np.square(goals - chosen[-1]).sum(axis=1))
-    return np.stack(chosen)
+        chosen.append(int(left.argmax()))
+        left = np.minimum(left, np.square(goals - goals[chosen[-1]]).sum(axis=1))
+    return np.array(chosen)
 
 
 def passage_lags(
@@ -181,24 +199,26 @@ def passage_lags(
     count: int,
     lags: tuple[int, ...],
     passages: int,
-) -> Int[np.ndarray, "count count"]:
-    """The smallest lag with enough recorded passages between two places; 0 if there is none."""
-    found = np.zeros((count, count), np.int64)
+) -> tuple[Table, Table]:
+    """The smallest lag with enough recorded passages between two places, and their number.
+
+    Both are 0 if there is none.
+    """
+    found, times = np.zeros((2, count, count), np.int64)
     for lag in sorted(lags, reverse=True):
         same = _same_episode(starts, lag)
         pairs = nearest[:-lag][same] * count + nearest[lag:][same]
         seen = np.bincount(pairs, minlength=count * count).reshape(count, count)
-        found[seen >= passages] = lag
-    np.fill_diagonal(found, 0)
-    return found
+        enough = seen >= passages
+        found[enough], times[enough] = lag, seen[enough]
+    for table in (found, times):
+        np.fill_diagonal(table, 0)
+    return found, times
 
 
-def ways(
-    lag: Int[np.ndarray, "count count"], hops: int
-) -> tuple[
-    Int[np.ndarray, "count count"], Int[np.ndarray, "count count"], Int[np.ndarray, "count count"]
-]:
-    """For each pair of places: the waypoint, the steps to it, and the steps of the whole path.
+def ways(lag: Table, times: Table, hops: int) -> tuple[Table, Table, Table, Table]:
+    """For each pair of places: the waypoint, the steps to it, the steps of the whole path, and how
+    often the rarest passage of the path was recorded.
 
     The waypoint is `hops` passages ahead, or the goal itself (-1) if the path has no more passages
     or does not exist. The number of steps of a path that does not exist is -1.
@@ -209,20 +229,24 @@ def ways(
     after = dijkstra(csr_matrix(cost.T), return_predecessors=True)[1].T
     here, goal = np.indices((count, count))
     head, told, steps = here, np.zeros_like(lag), np.zeros_like(lag)
+    most = np.iinfo(np.int16).max
+    times = np.where(np.eye(count, dtype=bool), most, np.minimum(times, most))
+    rarest = np.full_like(lag, most)
     reached = here == goal
     possible = reached | (after >= 0)
     hop = 0
     while not (reached | ~possible).all() or hop < hops:
         following = np.where(reached | ~possible, here, after[here, goal])
         steps += lag[here, following]
+        rarest = np.minimum(rarest, times[here, following])
         here, hop = following, hop + 1
         reached = here == goal
         if hop == hops:
             head, told = here.copy(), steps.copy()
     ahead = np.where((head == goal) | ~possible, THE_GOAL, head)
-    most = np.iinfo(np.int16).max
     return (
         ahead.astype(np.int16),
         np.where(possible, told, 0).astype(np.int16),
         np.where(possible, np.minimum(steps, most), NO_WAY).astype(np.int16),
+        np.where(possible, rarest, 0).astype(np.int16),
     )

@@ -47,6 +47,8 @@ def export(
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Write one policy of a run as ONNX, after verifying that it acts as the JAX policy does."""
+    if not isinstance(out, str | Path):
+        raise MerlinError(f"out: {out!r} is not a path; give the file to write, NAME.onnx.")
     out = Path(out)
     if out.suffix != ".onnx":
         raise MerlinError(f"out: {out} does not end in .onnx; give the file that ending.")

@@ -8,27 +8,32 @@ Reads the policy file of a run directly, without importing JAX or Gymnasium.
 
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from merlin.deploy.lookahead import NO_LUCK, Mixture
 from merlin.deploy.networks import ACTIVATIONS, Layer, forward
-from merlin.deploy.places import Places
+from merlin.deploy.onnx_policy import SUFFIX, OnnxPolicy
+from merlin.deploy.places import Places, Reach
 from merlin.deploy.weights import Weights, read
 from merlin.errors import MerlinError
 from merlin.io.observations import batch_size, checked, state_and_goal
 from merlin.training.folder import policy_file
 
 
-def load(path: str | Path, *, seed: int | None = None, checkpoint: str = "final") -> "Policy":
+def load(
+    path: str | Path, *, seed: int | None = None, checkpoint: str = "final"
+) -> "Policy | OnnxPolicy":
     """Load the policy in a file or a run folder, by default of the first seed at the end of
-    training."""
+    training. An exported policy (.onnx) runs in ONNX Runtime."""
     path = Path(path)
     if path.is_dir():
         path = policy_file(path, seed, checkpoint)
     elif seed is not None or checkpoint != "final":
         raise MerlinError(f"{path}: is not a run folder; leave out seed and checkpoint.")
+    if path.suffix == SUFFIX:
+        return OnnxPolicy(path)
     weights = read(path)
     if weights.places is not None:
         return MapPolicy(weights, weights.places)
@@ -231,13 +236,6 @@ class MixturePolicy(Policy):
         return x, weights.gaussians.mixture(forward(weights.layers, x[None], embedded))
 
 
-class Reach(NamedTuple):
-    """What the map predicts about a goal before an episode starts."""
-
-    reachable: Any  # whether recorded passages lead to the goal's place
-    steps: Any  # length of the shortest path; -1 if there is none
-
-
 class MapPolicy(MixturePolicy):
     """Merlin-map: heads for the next waypoint, or for the goal itself when close to it.
 
@@ -274,8 +272,6 @@ class MapPolicy(MixturePolicy):
         return weights.action_centre + weights.action_scale * unit
 
     def reach(self, observation: Any, goal: Any) -> Reach:
-        """Whether the map has a path from a state to a goal, and its number of steps."""
+        """Whether the map has a path from a state to a goal, its length, and a confidence."""
         state = checked(observation, (self._sizes[0],), "observation")
-        cell = self._places.cell(state, checked(goal, (self._sizes[1],), "goal"))
-        steps = self._places.steps.ravel()[cell]
-        return Reach(steps >= 0, steps)
+        return self._places.reach(state, checked(goal, (self._sizes[1],), "goal"))

@@ -1,13 +1,58 @@
 """The map of a policy on NumPy arrays, with any number of leading axes.
 
-Like `networks`, this uses only operations that `graph.Value` also supports.
+Like `networks`, acting uses only operations that `graph.Value` also supports.
 """
 
 from dataclasses import dataclass
 from functools import cached_property, singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from merlin.deploy.networks import Layer, fits, forward
+
+LEAST_RADIUS = np.float32(1e-6)
+"""Of a place, where all its goals are equal."""
+OUTSIDE = np.float32(4.0)
+"""How fast the confidence falls outside of a place, per radius."""
+
+
+class Reach(NamedTuple):
+    """What is known about a goal before an episode starts."""
+
+    reachable: Any  # whether recorded passages lead to the goal's place
+    steps: Any  # length of the shortest path; -1 if there is none
+    confidence: Any  # that the goal can be reached, from 0 to 1
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """The model of the steps to a near goal (see `nets.hazard`)."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+    limit: np.ndarray  # clipping range of normalised inputs
+    phi: np.ndarray  # (goal,): which columns of a state are its goal
+    layers: tuple[Layer, ...]
+
+    def within(self, states: np.ndarray, goals: np.ndarray) -> np.ndarray:
+        """The probability of reaching the goals within the steps that the model looks ahead."""
+        x = np.concatenate([states, goals, goals - states[..., self.phi]], axis=-1)
+        x = np.clip((x - self.mean) * self.scale, -self.limit, self.limit)
+        logits = forward(self.layers, x)
+        result: np.ndarray = -np.expm1(-np.logaddexp(np.float32(0.0), logits).sum(axis=-1))
+        return result
+
+    def fits(self, states: int, goals: int) -> bool:
+        """Whether all arrays have consistent types and sizes."""
+        inputs = states + 2 * goals
+        vectors = self.mean, self.scale, self.limit
+        return (
+            all((array.dtype, array.shape) == (np.float32, (inputs,)) for array in vectors)
+            and (self.phi.dtype, self.phi.shape) == (np.int32, (goals,))
+            and bool(((self.phi >= 0) & (self.phi < states)).all())
+            and fits(self.layers, inputs)
+        )
 
 
 @dataclass(frozen=True)
@@ -19,6 +64,10 @@ class Places:
     ahead: np.ndarray  # (places, places): the next waypoint; -1: the goal itself
     told: np.ndarray  # (places, places): the steps to the waypoint
     steps: np.ndarray  # (places, places): the steps of the whole path; -1: no path
+    seen: np.ndarray  # (places, places): how often the rarest passage of the path was recorded
+    states: np.ndarray  # (places, state): a recorded state of each place
+    radius: np.ndarray  # (places,): the distance from its centre within which goals belong to it
+    hazard: Hazard
     least: int  # lower bound on the executor's horizon
     temperature: float  # of the executor's noise, in standard deviations
 
@@ -39,6 +88,27 @@ class Places:
         near = entries(cell, self._near) == 1.0
         return np.where(near[..., None], goals, head), entries(cell, self._told), near
 
+    def reach(self, states: np.ndarray, goals: np.ndarray) -> Reach:
+        """Whether there are paths, their lengths, and confidences, as in `policies.map`."""
+        rows = np.broadcast_shapes(states.shape[:-1], goals.shape[:-1])
+        states = np.broadcast_to(states, (*rows, states.shape[-1]))
+        goals = np.broadcast_to(goals, (*rows, goals.shape[-1]))
+        achieved = states[..., self.phi]
+        here, there = self.place(achieved), self.place(goals)
+        steps, n = self.steps[here, there], self.seen[here, there].astype(np.float32)
+        direct = self.hazard.within(states, goals)
+        arrived = self.hazard.within(self.states[there], goals)
+        likely = np.maximum(direct, (1.0 - np.float32(0.5) ** n) * arrived)
+        inside = self._inside(achieved, here) * self._inside(goals, there)
+        return Reach(steps >= 0, steps, likely * inside)
+
+    def _inside(self, goals: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """1 within the radius of a goal's place; outside, it falls exponentially."""
+        away = np.linalg.norm(goals - self.centres[place], axis=-1)
+        radius = np.maximum(self.radius[place], LEAST_RADIUS)
+        result: np.ndarray = np.exp(np.minimum(np.float32(0.0), OUTSIDE * (1.0 - away / radius)))
+        return result
+
     @cached_property
     def _heads(self) -> np.ndarray:
         return np.maximum(self.ahead, 0).astype(np.int32).ravel()
@@ -54,10 +124,13 @@ class Places:
     def fits(self, states: int, goals: int) -> bool:
         """Whether all arrays have consistent types and sizes."""
         count = len(self.centres)
-        tables = self.ahead, self.told, self.steps
+        tables = self.ahead, self.told, self.steps, self.seen
         return (
             (self.centres.dtype, self.centres.shape) == (np.float32, (count, goals))
             and (self.phi.dtype, self.phi.shape) == (np.int32, (goals,))
+            and (self.states.dtype, self.states.shape) == (np.float32, (count, states))
+            and (self.radius.dtype, self.radius.shape) == (np.float32, (count,))
+            and self.hazard.fits(states, goals)
             and all((t.dtype, t.shape) == (np.int16, (count, count)) for t in tables)
             and bool(((self.phi >= 0) & (self.phi < states)).all())
             and bool(((self.ahead >= -1) & (self.ahead < count)).all())

@@ -18,7 +18,7 @@ from merlin.deploy.networks import (
     forward,
     with_length,
 )
-from merlin.deploy.places import Places
+from merlin.deploy.places import Hazard, Places
 from merlin.errors import MerlinError
 from merlin.io.schema import read_as
 from merlin.training.policy_schema import read_policy
@@ -367,6 +367,13 @@ def _places(
     """The map, if the policy has one, and the arrays of the executor."""
     if "map.centres" not in arrays:
         return None, arrays
-    own = {k.removeprefix("map."): v for k, v in arrays.items() if k.startswith("map.")}
-    others = {k.removeprefix("executor."): v for k, v in arrays.items() if "map." not in k}
-    return Places(**own, least=min(settings.lags), temperature=settings.temperature), others
+    own: dict[str, np.ndarray] = {}
+    others: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        part, _, rest = name.partition(".")
+        (others if part == "executor" else own)[rest if part != "hazard" else name] = array
+    mean, scale, limit = (own.pop(f"hazard.inputs.{name}") for name in ("mean", "scale", "limit"))
+    layers = _layers(own, "hazard.net.layers.")
+    hazard = Hazard(mean, scale, limit, own.pop("hazard.phi"), layers)
+    least, temperature = min(settings.lags), settings.temperature
+    return Places(**own, hazard=hazard, least=least, temperature=temperature), others

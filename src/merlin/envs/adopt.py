@@ -24,6 +24,8 @@ from merlin.errors import MerlinError
 
 PROBE_STEPS = 200
 """Maximum number of random steps used to probe an environment."""
+REPEATED_STEPS = 10
+"""Maximum number of steps played twice, to compare them."""
 
 
 @cache
@@ -46,6 +48,13 @@ def adopt(name: str) -> Task:
             )
         decided = asked.success_key is not None or asked.goal_reward is not None
         seen = probe(env, asked.base, min(steps, PROBE_STEPS), compute=not decided)
+        if not _repeats(env, asked.base, min(steps, REPEATED_STEPS)):
+            print(
+                f"merlin: task {asked.base}: the same seed and actions do not give the same "
+                "episode again, so data and scores cannot be repeated; draw all random numbers "
+                "from self.np_random, after super().reset(seed=seed).",
+                file=sys.stderr,
+            )
     finally:
         env.close()
     told = scoring.infer(
@@ -120,15 +129,11 @@ def probe(env: gymnasium.Env, name: str, steps: int, *, compute: bool = True) ->
 
     With `compute`, `compute_reward` is asked too, unless `info` reports success.
     """
-    rng = np.random.default_rng(0)
-    space = env.action_space
-    assert isinstance(space, gymnasium.spaces.Box)
     steps_taken: list[tuple[float, Mapping[str, Any]]] = []
     observation = None
-    for step in range(steps):
+    for step, action in enumerate(_random_actions(env, steps)):
         if observation is None:
             observation = calls.reset(env, name, step)
-        action = rng.uniform(space.low, space.high).astype(space.dtype)
         answer = calls.step(env, name, action)
         steps_taken.append((answer.reward, dict(answer.info)))
         observation = None if answer.terminated or answer.truncated else answer.observation
@@ -141,6 +146,28 @@ def probe(env: gymnasium.Env, name: str, steps: int, *, compute: bool = True) ->
         with calls.explained(name, "compute_reward failed at an achieved goal", advice):
             at_goal = float(env.get_wrapper_attr("compute_reward")(goal.copy(), goal, answer.info))
     return Seen(keys, {reward for reward, _ in steps_taken}, at_goal, steps_taken)
+
+
+def _repeats(env: gymnasium.Env, name: str, steps: int) -> bool:
+    """Whether a seed and actions give the same episode twice."""
+
+    def play() -> Iterator[np.ndarray]:
+        yield from calls.reset(env, name, 0).values()
+        for action in _random_actions(env, steps):
+            answer = calls.step(env, name, action)
+            yield from answer.observation.values()
+            if answer.terminated or answer.truncated:
+                return
+
+    first, second = list(play()), list(play())
+    return len(first) == len(second) and all(map(np.array_equal, first, second))
+
+
+def _random_actions(env: gymnasium.Env, steps: int) -> np.ndarray:
+    space = env.action_space
+    assert isinstance(space, gymnasium.spaces.Box)
+    drawn = np.random.default_rng(0).uniform(space.low, space.high, (steps, *space.shape))
+    return drawn.astype(space.dtype)
 
 
 def _open(asked: EnvName) -> tuple[gymnasium.Env, int | None]:

@@ -11,6 +11,7 @@ import numpy as np
 from merlin.errors import MerlinError
 
 KEYS = ("observation", "achieved_goal", "desired_goal")
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Answer(NamedTuple):
@@ -69,8 +70,20 @@ def step(env: gymnasium.Env, task: str, action: np.ndarray) -> Answer:
     seen = _checked(observation, env, task, "step")
     if not isinstance(info, Mapping):
         raise MerlinError(f"task {task}: its step must return a dict as info; fix the environment.")
-    with explained(task, "its step returned no number as reward", "fix the environment"):
-        return Answer(seen, float(reward), bool(terminated), bool(truncated), info)
+    worth = _number(reward, "reward", task)
+    ends = bool(_number(terminated, "terminated", task))
+    return Answer(seen, worth, ends, bool(_number(truncated, "truncated", task)), info)
+
+
+def _number(value: Any, name: str, task: str) -> float:
+    try:
+        (number,) = np.ravel(value)
+        return float(number)
+    except (TypeError, ValueError):
+        raise MerlinError(
+            f"task {task}: its step returned {value!r} as {name}, which is not one number; fix the "
+            "environment."
+        ) from None
 
 
 def _exact(action: np.ndarray, env: gymnasium.Env) -> np.ndarray:
@@ -99,7 +112,7 @@ def _checked(seen: Any, env: gymnasium.Env, task: str, call: str) -> dict[str, n
     for key in KEYS:
         with explained(task, f"its {call} returned no numbers as {key}", "fix the environment"):
             copies[key] = np.array(seen[key])
-            finite = np.isfinite(copies[key]).all()
+            finite = (abs(copies[key]) <= _LARGEST).all()  # false for nan
         if copies[key].shape != space[key].shape:
             raise MerlinError(
                 f"task {task}: its {call} returned {key} of shape {copies[key].shape}, but its "
@@ -107,6 +120,7 @@ def _checked(seen: Any, env: gymnasium.Env, task: str, call: str) -> dict[str, n
             )
         if not finite:
             raise MerlinError(
-                f"task {task}: its {call} returned {key} with nan or infinity; fix the environment."
+                f"task {task}: its {call} returned {key} with nan, infinity or numbers too large "
+                "for float32; fix the environment."
             )
     return copies

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from merlin.errors import MerlinError
+from merlin.io.files import parse_json
 
 MIN_STEPS = 2
 """Shortest time limit: collected episodes have as many states as steps, and need an action."""
@@ -92,7 +93,7 @@ def parse(name: str) -> EnvName:
 def read_value(text: str) -> Any:
     """Parse numbers, true and false; anything else stays text."""
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError:
         return text
     return value if isinstance(value, (bool, int, float, str)) else text

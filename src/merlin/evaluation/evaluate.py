@@ -15,6 +15,7 @@ from merlin.envs.registry import Task, find
 from merlin.envs.rollout import (
     Rollout,
     concatenate,
+    discounted,
     float32_or_images,
     rollout,
     truncate,
@@ -83,10 +84,11 @@ def evaluate(
 ) -> Evaluation:
     """Play episodes `seed`, `seed + 1`, ... and score them.
 
-    The return is the discounted number of steps that end at the goal, and success means being at
-    the goal after the last step. If reaching the goal ends an episode, success means reaching it at
-    any step. Consecutive seeds cycle through the fixed goals of a task, if it has any. Without a
-    horizon, the policy uses its own. Pass `batch` to reuse environments between calls.
+    The policy may be any function of observation, goal, horizon and key. The return is the
+    discounted number of steps that end at the goal, and success means being at the goal after the
+    last step. If reaching the goal ends an episode, success means reaching it at any step.
+    Consecutive seeds cycle through the fixed goals of a task, if it has any. Without a horizon, the
+    policy uses its own. Pass `batch` to reuse environments between calls.
     """
     task = find(task)
     played = _waves(policy, task, episodes, seed, horizon, temperature, batch)
@@ -100,9 +102,8 @@ def evaluate(
 
 def score(played: Rollout) -> Evaluation:
     """Discounted return and success at the last step of each episode."""
-    discounts = DISCOUNT ** np.arange(played.rewards.shape[1])
     return Evaluation(
-        returns=played.rewards @ discounts, success=played.success[:, -1].astype(float)
+        returns=discounted(played.rewards, DISCOUNT), success=played.success[:, -1].astype(float)
     )
 
 

@@ -101,10 +101,12 @@ def rehearse(
     scale: ArrayLike,
     radius: ArrayLike,
     steps: int,
+    stay: bool = False,
 ) -> Int[Array, " rows"]:
     """The step at which each rehearsal first gets near its goal; `steps` + 1 if it never does.
 
-    `begin` holds the states and achieved goals that rehearsals start from.
+    With `stay`, only rehearsals that are near their goal after the last step count. `begin` holds
+    the states and achieved goals that rehearsals start from.
     """
     start, at, wanted = jnp.asarray(begin[0]), jnp.asarray(begin[1]), jnp.asarray(goal)
     near = lambda at: jnp.linalg.norm((at - wanted) / scale, axis=1) <= radius  # noqa: E731
@@ -114,7 +116,7 @@ def rehearse(
 
     def undecided(carry: Any) -> Bool[Array, ""]:
         t, *_, lost, hit = carry
-        return (t < steps) & jnp.any(~lost & (hit > steps))
+        return (t < steps) & jnp.any(~lost & (stay | (hit > steps)))
 
     def step(carry: Any) -> Any:
         t, memory, state, at, lost, hit = carry
@@ -130,4 +132,5 @@ def rehearse(
 
     hit = jnp.where(near(at), 0, steps + 1)
     first = (jnp.asarray(0), memory, start, at, jnp.zeros(len(start), bool), hit)
-    return jax.lax.while_loop(undecided, step, first)[-1]
+    *_, at, lost, hit = jax.lax.while_loop(undecided, step, first)
+    return jnp.where(near(at) & ~lost, hit, steps + 1) if stay else hit

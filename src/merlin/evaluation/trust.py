@@ -59,7 +59,7 @@ class GoalTrust:
     ci95: list[float] | None
     support: int  # training episodes that pass near it
     recorded_steps: float | None  # median over those episodes, from their first state
-    reached: int  # rehearsals that arrive
+    reached: int  # rehearsals that arrive, and stay if staying counts
     rehearsals: int  # each starts from a different held-out state
     steps: float | None  # median over the rehearsals that arrive
     start_low: list[float] | None  # range of the achieved goals they start from
@@ -75,6 +75,7 @@ class Trust:
     radius: float  # a goal is near within this distance, after division by the scale
     scale: list[float]  # of each dimension of a goal
     near: str  # where the radius comes from
+    stay: bool  # whether a rehearsal counts only if it is near the goal at its end
     useful: bool  # whether the right goal improves the prediction of the next steps
     prediction: list[dict[str, Any]]
     log_likelihood: dict[str, Any] | None
@@ -94,12 +95,13 @@ def trust(
     *,
     goals: Float[np.ndarray, "n goal"] | None = None,
     tolerance: float | None = None,
+    stay: bool = False,
     seed: int = 0,
 ) -> Trust:
     """Judge a policy that was trained on `data`, using `held_out` episodes.
 
     Without `goals`, goals are spread over the held-out episodes. `tolerance` is the distance at
-    which a goal counts as reached.
+    which a goal counts as reached; with `stay`, the policy must still be there at the end.
     """
     if data.has_images:
         raise MerlinError(
@@ -126,7 +128,8 @@ def trust(
     if goals is None:
         some = np.random.default_rng(seed).permutation(len(held_out.achieved_goals))[:5000]
         goals = spread(held_out.achieved_goals[np.sort(some)], GOALS, close.scale)
-    judged = _judge_goals(policy, data, held_out, np.asarray(goals, np.float32), close, useful)
+    asked = np.asarray(goals, np.float32)
+    judged = _judge_goals(policy, data, held_out, asked, close, useful, stay)
     weakest = sorted(
         (g for g in judged if g.word != READY), key=lambda g: (g.support, g.confidence)
     )
@@ -136,6 +139,7 @@ def trust(
         radius=close.radius,
         scale=close.scale.tolist(),
         near=close.why,
+        stay=stay,
         useful=useful,
         prediction=_by_horizon(errors, pairs),
         log_likelihood=None if likely is None else _mean(likely, pairs.episode),
@@ -242,6 +246,7 @@ def _judge_goals(
     goals: Float[np.ndarray, "n goal"],
     close: Nearness,
     useful: bool,
+    stay: bool,
 ) -> list[GoalTrust]:
     rows, known = _starts(held_out), transitions(data, held_out)
     steps = int(min(MOST_STEPS, np.median(data.lengths) - 1))
@@ -251,7 +256,7 @@ def _judge_goals(
         tiled = np.tile(begin[0], (len(group), 1)), np.tile(begin[1], (len(group), 1))
         wanted = np.repeat(group, len(rows), axis=0)
         scale = close.scale.astype(np.float32)
-        hits = rehearse(policy, known, tiled, wanted, scale, close.radius, steps)
+        hits = rehearse(policy, known, tiled, wanted, scale, close.radius, steps, stay)
         for goal, hit in zip(group, np.asarray(hits).reshape(len(group), -1), strict=True):
             episodes, after = passing(data, goal, close)
             judged.append(_judged(goal, len(episodes), after, hit, steps, begin[1], useful))

@@ -16,7 +16,7 @@ from jaxtyping import Float
 import merlin
 from merlin.collection.behaviour import Behaviour, Expert, play_episodes
 from merlin.envs.registry import Task
-from merlin.envs.rollout import Rollout, concatenate
+from merlin.envs.rollout import Rollout, concatenate, discounted
 from merlin.errors import MerlinError
 from merlin.experts.actor import Actor
 from merlin.experts.controllers import CONTROLLERS
@@ -69,8 +69,7 @@ def evaluate_actor(
 ) -> tuple[Float[np.ndarray, " episodes"], Float[np.ndarray, " episodes"]]:
     """Return and success of an actor without noise, per seeded episode."""
     played = opened.play(Expert(actor, noise=0.0, uniform=0.0), seed, range(episodes))
-    returns = played.rewards @ DISCOUNT ** np.arange(played.rewards.shape[1])
-    return returns, played.success[:, -1].astype(float)
+    return discounted(played.rewards, DISCOUNT), played.success[:, -1].astype(float)
 
 
 def collected_return(opened: Players, actor: Any, episodes: int, seed: int) -> float:
@@ -83,7 +82,7 @@ def collected_return(opened: Players, actor: Any, episodes: int, seed: int) -> f
     assert task.tolerance is not None
     apart = played.achieved_goals - played.desired_goals[:, None]
     at_goal = np.linalg.norm(apart[:, : task.episode_steps - 1], axis=-1) <= task.tolerance
-    return float(np.mean(at_goal @ DISCOUNT ** np.arange(at_goal.shape[1])))
+    return float(np.mean(discounted(at_goal, DISCOUNT)))
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -9,12 +9,18 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
+from merlin.errors import MerlinError
+from merlin.io.files import remove_unfinished
+
 KINDS = (signal.SIGINT, signal.SIGTERM)
-PATIENCE = 3.0
-"""Seconds that a command has to save its work and exit after a signal."""
+PROMPT = 0.1
+"""Seconds after a signal in which the main thread may end by itself, before it is rescued."""
+PATIENCE = 3.5
+"""Seconds to save after a signal; the end of a process of gigabytes may take another."""
+_rescues: list[Callable[[], str]] = []
 
 
 class Interrupted(KeyboardInterrupt):
@@ -22,12 +28,26 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
+def rescued_by(save: Callable[[], str]) -> Iterator[None]:
+    """Have another thread call `save` if a signal comes while the block is in a long call.
+
+    `save` must be safe to call at any time; it returns the message that says how to resume.
+    """
+    _rescues.append(save)
+    try:
+        yield
+    finally:
+        _rescues.remove(save)
+
+
+@contextmanager
 def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> Iterator[None]:
     """Raise `Interrupted` on the first Ctrl-C or SIGTERM, and exit if that takes too long.
 
     Python handles signals only between bytecode instructions, and a single call into a compiled
-    function may take minutes. A watcher thread is notified immediately. If the block has not ended
-    after `patience` seconds, or on a second signal, it prints `farewell()` and exits with 130.
+    function may take minutes. A watcher thread is notified immediately. If the block does not end,
+    the thread has its work saved (see `rescued_by`). Then, after `patience` seconds, or on a second
+    signal, it removes unfinished files, says how to resume and exits with 130.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -35,18 +55,43 @@ def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> It
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
 
-    def watch() -> None:
-        if not ours.recv(1):
-            return  # the block has ended
-        ours.settimeout(patience)
+    def heard(seconds: float | None) -> bytes | None:
+        """A byte for a signal or a rescue, none at the end of the block, None if time is up."""
+        ours.settimeout(seconds)
         try:
-            if not ours.recv(1):
-                return
-        except TimeoutError:
-            pass
-        # A progress bar hides the cursor.
-        show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-        print(f"{show_cursor}merlin: {farewell()}", file=sys.stderr, flush=True)
+            return ours.recv(1)
+        except (TimeoutError, BlockingIOError):
+            return None
+
+    def rescue() -> None:
+        for save in tuple(_rescues):
+            try:
+                messages.append(save())
+            except (MerlinError, OSError) as error:
+                messages.append(f"the latest work was not saved ({error}); {farewell()}")
+        with suppress(OSError):  # the block has ended
+            if messages:
+                theirs.send(b"\0")
+
+    messages: list[str] = []
+
+    def watch() -> None:
+        if not heard(None):
+            return  # the block has ended
+        prompt = min(PROMPT, patience)
+        answer = heard(prompt)
+        if answer is None:
+            threading.Thread(target=rescue, daemon=True).start()
+            answer = heard(patience - prompt)
+        if answer == b"":
+            return
+        remove_unfinished()
+        if sys.stderr.isatty():
+            os.write(2, b"\x1b[?25h")  # shows the cursor, which a progress bar hides
+        if not messages:
+            late = "the latest work was not saved (it took too long); " if _rescues else ""
+            messages.append(late + farewell())
+        print(f"merlin: {messages[-1]}", file=sys.stderr, flush=True)
         os._exit(130)
 
     def interrupt(number: int, frame: FrameType | None) -> None:

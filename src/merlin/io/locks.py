@@ -65,6 +65,9 @@ def _acquire(path: Path) -> int | str:
             os.close(opened)
             return holder or "another process"
         if _is_at(opened, path):
+            if os.fstat(opened).st_nlink > 1:
+                os.close(opened)
+                raise MerlinError(f"{path}: is also another file (a hard link); delete it.")
             os.truncate(opened, 0)
             os.write(opened, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
             return opened

@@ -27,11 +27,12 @@ class Progress:
     def __enter__(self) -> Self:
         if not self.quiet and sys.stderr.isatty():
             self._bar = Bar(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[note]}"),
-                console=Console(stderr=True),
+                TextColumn("{task.fields[note]}", markup=False),
+                # The bar moves the cursor, which the command line forbids to all other text.
+                console=Console(file=getattr(sys.stderr, "raw", sys.stderr), markup=False),
             )
             self._bar.start()
             self._task = self._bar.add_task(self.label, total=self.total, note="")
@@ -59,12 +60,13 @@ class Progress:
             self._last_line = now
             print(f"{self.label}: {done}/{self.total} {self.unit}  {note}", file=sys.stderr)
 
-    def begin(self, done: int, note: str) -> None:
+    def begin(self, note: str, done: int | None = None) -> None:
         """Say at once what comes first, such as compilation, which does not count for the rate."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, note=note)
         elif not self.quiet:
-            print(f"{self.label}: {done}/{self.total} {self.unit}  {note}", file=sys.stderr)
+            position = "" if done is None else f"{done}/{self.total} {self.unit}  "
+            print(f"{self.label}: {position}{note}", file=sys.stderr)
 
     def measured(self, done: int, values: Mapping[str, float]) -> None:
         """Show what was measured after `done`: a row of a table above the bar, or a line."""

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import types
 import typing
+from numbers import Integral
 from typing import Any
 
 from merlin.errors import MerlinError
@@ -74,9 +75,14 @@ def _short(value: Any) -> str:
 MOST_EPISODES = 10**7
 
 
+def is_integer(value: Any) -> bool:
+    """Whether a value counts something; True does not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def check_episodes(name: str, count: int) -> None:
     """Refuse a number of episodes that is below 1 or unreasonably large."""
-    if count < 1:
-        raise MerlinError(f"{name}: {count} is not a number of episodes; give 1 or more.")
+    if not is_integer(count) or count < 1:
+        raise MerlinError(f"{name}: {count!r} is not a number of episodes; give 1 or more.")
     if count > MOST_EPISODES:
         raise MerlinError(f"{name}: {count} is more than {MOST_EPISODES}; give fewer.")

@@ -1,9 +1,9 @@
 """Safetensors files with NumPy alone: a JSON object, arrays, and a checksum of both."""
 
 import hashlib
-import itertools
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import safetensors
 
 from merlin.errors import MerlinError
-from merlin.io.files import check_regular, parse_json, write_pieces
+from merlin.io.files import check_regular, new_file, parse_json, write_to
 
 HEADER, CHECKSUM = "merlin", "sha256"
 """Metadata keys: a JSON object as text, and the digest of that object and the arrays."""
@@ -27,25 +27,34 @@ def write(
 ) -> None:
     """Write arrays and metadata to one file atomically, so that the two always match.
 
-    Equal content gives equal bytes. Arrays are written one at a time. The safetensors library would
-    first join them in memory, which takes seconds per gigabyte without releasing the GIL, so that
-    no signal is handled meanwhile. The previous file is renamed to `keep`.
+    Equal content gives equal bytes. Arrays are written one at a time, while another thread computes
+    the checksum. The safetensors library would first join them in memory, which takes seconds per
+    gigabyte without releasing the GIL, so that no signal is handled meanwhile. The previous file is
+    renamed to `keep`.
     """
     order = list(KINDS.values())
     named = [(KINDS[array.dtype.name], name, array) for name, array in arrays.items()]
     named.sort(key=lambda entry: (-order.index(entry[0]), entry[1]))
     # The metadata is one JSON string because safetensors does not keep the order of several.
     text = json.dumps(about)
-    digest = _digest(text, arrays)
-    header: dict[str, Any] = {"__metadata__": {HEADER: text, CHECKSUM: digest}}
+    spans: dict[str, Any] = {}
     end = 0
     for kind, name, array in named:
         begin, end = end, end + array.nbytes
-        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [begin, end]}
-    head = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    head += b" " * (-len(head) % 8)
-    content = (_bytes(array) for _, _, array in named)
-    write_pieces(path, itertools.chain([len(head).to_bytes(8, "little"), head], content), keep=keep)
+        spans[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [begin, end]}
+
+    def head(digest: str) -> bytes:
+        header = {"__metadata__": {HEADER: text, CHECKSUM: digest}, **spans}
+        told = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        told += b" " * (-len(told) % 8)
+        return len(told).to_bytes(8, "little") + told
+
+    with ThreadPoolExecutor(1) as thread, new_file(path, keep=keep) as (file, _):
+        digest = thread.submit(_digest, text, arrays)
+        file.write(head("0" * 64))
+        write_to(file, (_bytes(array) for _, _, array in named))
+        file.seek(0)
+        file.write(head(digest.result()))
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -60,7 +60,7 @@ class Learner(abc.ABC):
         return None
 
     def long_values(self, states: int) -> Mapping[str, Any]:
-        """Values of `tuned` fields for episodes with this many states."""
+        """Defaults that differ for episodes with this many states."""
         return {}
 
     @property

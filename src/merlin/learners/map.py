@@ -35,6 +35,7 @@ from typing import Any, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
@@ -52,10 +53,11 @@ from merlin.learners.base import (
     check_not_negative,
     check_positive,
     check_sizes,
-    tuned,
     within,
 )
+from merlin.learners.distance import blank_hazard, fit_hazard, local_limit
 from merlin.nets.cnn import Net, make_net
+from merlin.nets.hazard import Hazard
 from merlin.nets.layers import (
     descend,
     descend_clipped,
@@ -77,7 +79,10 @@ ERROR_KEEP = 0.99
 
 
 class MapState(eqx.Module):
-    """The executor with its target networks and optimisers, and the map, which is constant."""
+    """The executor with its target networks and optimisers.
+
+    The map and the model of the steps to a goal are constant: they are made before training.
+    """
 
     policy: CriticPolicy
     average: Net  # of the mixture's parameters
@@ -89,6 +94,7 @@ class MapState(eqx.Module):
     updates: Int[Array, ""]
     tolerance: Float[Array, ""]
     map: Map
+    hazard: Hazard
 
 
 @final
@@ -97,7 +103,7 @@ class MerlinMap(Learner):
     """A map of recorded passages, followed by a mixture policy with a critic."""
 
     places: int = 800  # at most
-    lags: tuple[int, ...] = tuned((1, 2, 3))  # steps in a passage
+    lags: tuple[int, ...] = (1, 2, 3)  # steps in a passage
     passages: int = 3  # recorded passages needed to connect two places
     hops: int = 2  # passages between successive waypoints
     components: int = 5  # Gaussians in the mixture
@@ -153,19 +159,35 @@ class MerlinMap(Learner):
         find_phi(data)
 
     def survey(self, data: Dataset, spec: Spec) -> Spec:
+        phi, told = find_phi(data), self.told_tolerance(spec)
         found = build_map(
             data,
-            find_phi(data),
+            phi,
             places=self.places,
             lags=self.lags,
             passages=self.passages,
             hops=self.hops,
             reach=self.max_horizon,
+            tolerance=told or 0.0,
         )
-        return spec._replace(map=found)
+        # Without a tolerance, a goal counts as reached at the distance of most states to a place.
+        near = told if told is not None else float(np.median(found.radius))
+        limit = self.local_limit(spec)
+        return spec._replace(map=found, hazard=fit_hazard(data, phi, limit=limit, tolerance=near))
+
+    def told_tolerance(self, spec: Spec) -> float | None:
+        """The distance that counts as reached, if it is known."""
+        return self.tolerance if self.tolerance is not None else spec.tolerance
+
+    def local_limit(self, spec: Spec) -> int:
+        """The number of steps that the model of the steps to a goal looks ahead."""
+        return local_limit(spec.max_horizon - 1, self.max_horizon)
 
     def init(self, key: PRNGKeyArray, spec: Spec) -> MapState:
-        known = blank_map(self.places, spec.goal_dim) if spec.map is None else spec.map
+        known, hazard, states = spec.map, spec.hazard, spec.observation_shape[0]
+        if known is None:
+            known = blank_map(self.places, spec.goal_dim, states)
+            hazard = blank_hazard(states, spec.goal_dim, self.local_limit(spec))
         spec = within(spec, self.max_horizon)
         policy_key, critic_key = jax.random.split(key)
         heads = 2 * spec.action_dim + (1 if self.components > 1 else 0)
@@ -184,7 +206,6 @@ class MerlinMap(Learner):
             temperature=self.temperature,
         )
         rows = max(1, QUEUE // self.batch_size)
-        told = self.tolerance if self.tolerance is not None else spec.tolerance
         return MapState(
             policy=policy,
             average=policy.net,
@@ -194,8 +215,9 @@ class MerlinMap(Learner):
             critic_optimiser=self.optimiser.init(policy.critic),
             advantages=jnp.full((rows, self.batch_size), jnp.inf, jnp.float32),
             updates=jnp.int32(0),
-            tolerance=jnp.float32(0.0 if told is None else told),
+            tolerance=jnp.float32(self.told_tolerance(spec) or 0.0),
             map=jax.tree.map(jnp.asarray, known),
+            hazard=hazard,
         )
 
     def update(self, state: MapState, batch: Batch, key: PRNGKeyArray) -> tuple[MapState, Metrics]:
@@ -240,6 +262,7 @@ class MerlinMap(Learner):
             updates=count,
             tolerance=state.tolerance,
             map=state.map,
+            hazard=state.hazard,
         )
         return after, {
             "loss": loss,
@@ -271,7 +294,7 @@ class MerlinMap(Learner):
 
     def policy(self, state: MapState) -> MapPolicy:
         executor = with_net(state.policy, state.average)
-        return MapPolicy(executor, state.map, least=min(self.lags))
+        return MapPolicy(executor, state.map, state.hazard, least=min(self.lags))
 
 
 def modes(

@@ -33,7 +33,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
@@ -44,6 +44,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from merlin.data.goals import Goals, Sampling, Uniform, hindsight
 from merlin.learners.base import (
     Learner,
+    check_below_one,
     check_discount,
     check_not_negative,
     check_positive,
@@ -61,8 +62,9 @@ from merlin.learners.judge import (
     starts,
     with_error,
 )
+from merlin.learners.merlin import Merlin
 from merlin.nets.cnn import Net
-from merlin.nets.layers import descend, descend_clipped, mixture_log_prob
+from merlin.nets.layers import descend, descend_clipped, mixture_log_prob, running_average
 from merlin.policies.goal import GOAL_CONSTANTS, GoalPolicy, make_policy, with_net
 from merlin.policies.mixture import (
     HASTE,
@@ -253,17 +255,20 @@ class MixturePolicy(GoalPolicy):
 
 
 class PlusState(eqx.Module):
-    """The policy and the optimiser states of its network and its judge."""
+    """The policy, its averaged parameters, and the optimisers of its network and its judge."""
 
     policy: MixturePolicy
     optimiser: optax.OptState
     judge_optimiser: optax.OptState | None
+    average: Net | None  # of the policy's network; None if it acts with the latest parameters
 
 
 @final
 @dataclass(frozen=True)
 class MerlinPlus(Learner):
     """Merlin with a mixture of Gaussians and a judge that chooses among proposed actions."""
+
+    absent: ClassVar[Mapping[str, Any]] = {"average": 0.0}
 
     components: int = 5  # Gaussians in the mixture
     hindsight_ratio: float = 1.0  # fraction of goals relabelled with the episode's future
@@ -280,6 +285,7 @@ class MerlinPlus(Learner):
     hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 5e-4
     max_gradient_norm: float = 1.0
+    average: float = 0.0  # decay of the averaged parameters that the policy acts with; 0: none
     batch_size: int = 512
 
     def __post_init__(self) -> None:
@@ -291,6 +297,25 @@ class MerlinPlus(Learner):
         check_not_negative(self, "candidates", "caution", "temperature")
         check_positive(self, "max_gradient_norm")
         check_discount(self.discount)
+        check_below_one(self, "average")
+
+    def long_values(self, states: int) -> Mapping[str, Any]:
+        """On long episodes, act as Merlin does.
+
+        Goals are then much farther than the horizon of the mixture, and one action more or less
+        changes the distance to them by less than the judge can tell. On Push-T both the mixture
+        and the judge lose to a single Gaussian.
+        """
+        if self.max_horizon is None or states - 1 <= self.max_horizon:
+            return {}
+        as_merlin = Merlin(max_horizon=self.max_horizon)
+        horizon = as_merlin.long_values(states)["horizon"]
+        return {
+            "components": 1,
+            "candidates": 0,
+            "horizon": horizon,
+            "average": as_merlin.average,
+        }
 
     @property
     def sees_images(self) -> bool:
@@ -337,6 +362,7 @@ class MerlinPlus(Learner):
             policy=policy,
             optimiser=self.optimiser.init(policy.net),
             judge_optimiser=None if judge is None else self.optimiser.init(judge),
+            average=policy.net if self.average else None,
         )
 
     def update(
@@ -350,8 +376,12 @@ class MerlinPlus(Learner):
         )
         metrics = {"loss": loss, "gradient_norm": norm}
         policy, judge = with_net(state.policy, net), state.policy.judge
+        average = state.average
+        if self.average:
+            step = optax.tree.get(optimiser, "count")
+            average = running_average(average, net, step, decay=self.average)
         if judge is None:
-            return PlusState(policy=policy, optimiser=optimiser, judge_optimiser=None), metrics
+            return PlusState(policy, optimiser, None, average), metrics
         normalise = jax.vmap(policy.observation_normaliser)
         pairs = Pairs(
             state=normalise(batch.observation),
@@ -370,6 +400,7 @@ class MerlinPlus(Learner):
             policy=eqx.tree_at(lambda p: p.judge, policy, judge),
             optimiser=optimiser,
             judge_optimiser=judge_optimiser,
+            average=average,
         )
         return after, {
             **metrics,
@@ -378,7 +409,7 @@ class MerlinPlus(Learner):
         }
 
     def policy(self, state: PlusState) -> MixturePolicy:
-        return state.policy
+        return with_net(state.policy, state.average) if self.average else state.policy
 
     @staticmethod
     def loss(net: Net, policy: MixturePolicy, batch: Batch) -> Float[Array, ""]:

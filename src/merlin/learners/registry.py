@@ -60,6 +60,8 @@ def _kinds(name: str) -> list[Any]:
 
 def split_name(name: str) -> tuple[str, str | None]:
     """Split a method's name into its learner and its augmentation."""
+    if not isinstance(name, str):
+        raise MerlinError(f"method: {name!r} is not the name of a method; see merlin.METHODS.")
     learner, plus, augmentation = name.partition("+")
     if name in PAIRS:
         learner, augmentation = PAIRS[name]
@@ -129,7 +131,7 @@ def dataset_values(name: str, task: str) -> dict[str, Any]:
 
 
 def make(name: str, **fields: Any) -> Learner:
-    """Build a learner by name, e.g. `make("wgcsl", horizon=5)`.
+    """Build a learner by name, e.g. `make("wgcsl", best_percentile=80.0)`.
 
     `merlin.METHODS` lists the names. Pass names of methods with an augmentation, such as merlin-np,
     to `merlin.train` instead.

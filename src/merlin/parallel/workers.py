@@ -34,8 +34,10 @@ class Failure(NamedTuple):
 def default_workers() -> int:
     """Number of cores to use: `MERLIN_CORES`, or all cores available to this process."""
     if given := os.environ.get("MERLIN_CORES"):
-        if not given.isdecimal() or int(given) < 1:
-            raise MerlinError(f"MERLIN_CORES: {given!r} is not a number of cores; give 1 or more.")
+        if not given.isdecimal() or len(given) > 9 or int(given) < 1:
+            raise MerlinError(
+                f"MERLIN_CORES: {given[:20]!r} is not a number of cores; give 1 or more."
+            )
         return int(given)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

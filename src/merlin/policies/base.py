@@ -180,5 +180,7 @@ def vector_inputs(spec: Spec, who: str) -> dict[str, Any]:
 def require_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
     """Raise an error if a stochastic policy is called without a key."""
     if key is None:
-        raise ValueError("a diffusion policy starts from noise: give it a key")
+        raise MerlinError(
+            "key: is missing; a diffusion policy starts from noise, so pass key=jax.random.key(0)."
+        )
     return key

@@ -9,16 +9,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from merlin.io.observations import checked
+from merlin.nets.hazard import Hazard
 from merlin.policies.base import Policy
 from merlin.policies.critic import CriticPolicy
 from merlin.types import Map
 
+LEAST_RADIUS = 1e-6
+"""Of a place, where all its goals are equal."""
+OUTSIDE = 4.0
+"""How fast the confidence falls outside of a place, per radius."""
+
 
 class Reach(NamedTuple):
-    """What the map predicts about a goal before an episode starts."""
+    """What is known about a goal before an episode starts."""
 
     reachable: Any  # whether recorded passages lead to the goal's place
     steps: Any  # length of the shortest path; -1 if there is none
+    confidence: Any  # that the goal can be reached, from 0 to 1
 
 
 class MapPolicy(Policy):
@@ -30,6 +37,7 @@ class MapPolicy(Policy):
 
     executor: CriticPolicy
     map: Map
+    hazard: Hazard  # the probability of reaching a near goal
     least: int = eqx.field(static=True)  # lower bound on the executor's horizon
 
     @property
@@ -84,10 +92,35 @@ class MapPolicy(Policy):
         return jnp.argmin(jnp.sum(jnp.square(off), axis=-1), axis=-1)
 
     def reach(self, observation: Any, goal: Any) -> Reach:
-        """Whether the map has a path from a state to a goal, and its number of steps."""
+        """Whether the map has a path from a state to a goal, its length, and a confidence.
+
+        The confidence is the larger of two probabilities: that the data reaches the goal from the
+        state, within the steps that the hazard model looks ahead; and that it does so from the
+        goal's place, times 1 - 2^-n, where n is how often the rarest passage on the path was
+        recorded (0 without a path). It falls exponentially outside of places, by a factor of e for
+        every quarter of a radius.
+        """
         shapes = self.executor.input_shapes
         assert shapes is not None
-        state = jnp.asarray(checked(observation, shapes[0], "observation"))
-        wanted = jnp.asarray(checked(goal, shapes[1], "goal"))
-        steps = self.map.steps[self.place(state[..., self.map.phi]), self.place(wanted)]
-        return Reach(steps >= 0, steps)
+        state = jnp.asarray(checked(observation, shapes[0], "observation"), jnp.float32)
+        wanted = jnp.asarray(checked(goal, shapes[1], "goal"), jnp.float32)
+        rows = jnp.broadcast_shapes(state.shape[:-1], wanted.shape[:-1])
+        state = jnp.broadcast_to(state, (*rows, *shapes[0]))
+        wanted = jnp.broadcast_to(wanted, (*rows, *shapes[1]))
+        achieved = state[..., self.map.phi]
+        here, there = self.place(achieved), self.place(wanted)
+        steps, n = self.map.steps[here, there], self.map.seen[here, there].astype(jnp.float32)
+        within = jnp.vectorize(self.hazard.within, signature="(s),(g)->(k)")
+        direct = within(state, wanted)[..., -1]
+        arrived = within(self.map.states[there], wanted)[..., -1]
+        likely = jnp.maximum(direct, (1.0 - 0.5**n) * arrived)
+        inside = self._inside(achieved, here) * self._inside(wanted, there)
+        return Reach(steps >= 0, steps, likely * inside)
+
+    def _inside(
+        self, goal: Float[Array, "*batch goal"], place: Int[Array, "*batch"]
+    ) -> Float[Array, "*batch"]:
+        """1 within the radius of a goal's place; outside, it falls exponentially."""
+        away = jnp.linalg.norm(goal - self.map.centres[place], axis=-1)
+        radius = jnp.maximum(self.map.radius[place], LEAST_RADIUS)
+        return jnp.exp(jnp.minimum(0.0, OUTSIDE * (1.0 - away / radius)))

@@ -24,7 +24,7 @@ def write_run_report(folder: Path, out: Path | None = None) -> dict[str, Any]:
         )
     result = Result.from_json(read_json(at, "a result"), at)
     refuse_links(target)
-    curve = save_curve(folder)
+    curve = save_curve(folder, target)
     picture = base64.b64encode(curve.read_bytes()).decode()
     text = render.page(
         "run.html",

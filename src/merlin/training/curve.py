@@ -1,16 +1,19 @@
 """The learning curve of a run folder, drawn from the logs of its seeds."""
 
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from merlin.errors import printable
 from merlin.evaluation import figures
 from merlin.training.folder import read_config
 from merlin.training.log import read_metrics
 
 FILE = "curve.png"
+LARGEST = 1e30
+"""Larger numbers cannot be drawn; a log should not hold any."""
 LABELS = {
     "eval/return": "discounted return",
     "eval/success": "success",
@@ -20,9 +23,9 @@ LABELS = {
 """What is drawn, where the logs have it."""
 
 
-def save_curve(folder: Path) -> Path:
-    """Draw the learning curve of a run into its folder."""
-    return figures.save(draw(folder), folder / FILE)
+def save_curve(folder: Path, target: Path | None = None) -> Path:
+    """Draw the learning curve of a run into its folder, or into another."""
+    return figures.save(draw(folder), (target or folder) / FILE)
 
 
 def draw(folder: Path) -> Figure:
@@ -34,18 +37,24 @@ def draw(folder: Path) -> Figure:
     panels = figure.subplots(1, max(len(shown), 1), squeeze=False)[0]
     for axes, key in zip(panels, shown, strict=True):
         for seed, rows in logs.items():
-            points = [(row["step"], row[key]) for row in rows if key in row]
+            points = [
+                (row["step"], row[key])
+                for row in rows
+                if row["step"] <= config.schedule.updates and abs(row.get(key, np.inf)) < LARGEST
+            ]
             mark = "o-" if len(points) < 30 else "-"
-            axes.plot(*zip(*points, strict=True), mark, markersize=3, label=f"seed {seed}")
+            xy = np.array(points).reshape(-1, 2).T
+            axes.plot(*xy, mark, markersize=3, label=f"seed {seed}")
         _style(axes, key)
     if len(logs) > 1:
         panels[0].legend(fontsize=7, frameon=False)
-    figure.suptitle(f"{config.algo} on {config.task or 'data without a task'}", fontsize=10)
+    title = printable(f"{config.algo} on {config.task or 'data without a task'}")
+    figure.suptitle(title, fontsize=10, parse_math=False)
     figure.tight_layout()
     return figure
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[dict[str, float]]:
     return [row for row, _ in read_metrics(path)]
 
 

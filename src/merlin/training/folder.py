@@ -13,11 +13,13 @@ from typing import Any, Self
 from merlin.errors import MerlinError
 from merlin.io.files import read_json, refuse_links, write_json
 from merlin.io.locks import lock
-from merlin.io.schema import check_episodes, read_as
+from merlin.io.schema import check_episodes, is_integer, read_as
 
 FORMAT, SCHEMA = "merlin-run", 1
 CHECKPOINTS = ("final", "best")
 LOCK = ".lock"
+MOST = 10**12
+"""Of updates, and of anything else in a schedule."""
 _FILES = {"final": "policy.safetensors", "best": "best.safetensors"}
 
 
@@ -34,8 +36,10 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if value < 1:
-                raise MerlinError(f"{name}: {value} is below 1; give at least 1.")
+            if not is_integer(value):
+                raise MerlinError(f"{name}: {value!r} is not an integer; give at least 1.")
+            if not 1 <= value <= MOST:
+                raise MerlinError(f"{name}: {value} is not between 1 and {MOST}; give another.")
         for name in ("eval_episodes", "final_episodes"):
             check_episodes(name, vars(self)[name])
 
@@ -142,7 +146,10 @@ def is_run(folder: Path) -> bool:
 def refuse_finished(folder: Path, resume: bool) -> None:
     """Raise an error rather than overwrite a run, unless it is being resumed."""
     if is_run(folder) and not resume:
-        raise MerlinError(f"{folder}: holds a run already; resume it, or choose another folder.")
+        raise MerlinError(
+            f"{folder}: holds a run already; continue it with `resume=True`, or "
+            "choose another folder."
+        )
 
 
 @contextlib.contextmanager

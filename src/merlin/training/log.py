@@ -1,16 +1,25 @@
 """metrics.jsonl and TensorBoard events of one seed."""
 
+import itertools
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 from merlin.errors import MerlinError
 from merlin.io.extras import is_installed
-from merlin.io.files import parse_json, read_limited, write_bytes
+from merlin.io.files import (
+    MOST_JSON_BYTES,
+    open_regular,
+    parse_json,
+    sealed,
+    unsealed,
+    whole_line,
+    write_pieces,
+)
 from merlin.io.schema import read_as
 
-MOST_LOG_BYTES = 1 << 30
 EVALUATED = {"eval/return", "held_out/action_error"}
 """Rows of a log with one of these keys are evaluations; all others are updates."""
 EVENT_SECONDS = 60.0
@@ -29,12 +38,12 @@ class SeedLog:
     def __init__(self, folder: Path, logged: int, evaluated: int):
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "metrics.jsonl"
-        rows = [(row, line + b"\n") for row, line in read_metrics(path)]
         last = lambda row: evaluated if EVALUATED & row.keys() else logged  # noqa: E731
         if max(logged, evaluated) == 0:
             for stale in folder.glob("events.*"):
                 stale.unlink()
-        write_bytes(path, b"".join(line for row, line in rows if row["step"] <= last(row)))
+        kept = (line for row, line in read_metrics(path) if row["step"] <= last(row))
+        write_pieces(path, kept)
         self._file = path.open("ab")
         after = max(logged, evaluated) + 1
         self._events = Events(folder, after) if is_installed("tensorboardX") else None
@@ -46,7 +55,7 @@ class SeedLog:
         self.close()
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
+        self._file.write(json.dumps(sealed({"step": step, **values})).encode() + b"\n")
         self._file.flush()
         if self._events is not None:
             self._events.write(step, values)
@@ -84,17 +93,23 @@ class Events:
         self._writer.close()
 
 
-def read_metrics(path: Path) -> list[tuple[dict[str, Any], bytes]]:
+def read_metrics(path: Path) -> Iterator[tuple[dict[str, float], bytes]]:
     """The rows of a log with their raw lines; a kill may have truncated the last one."""
     if not path.exists():
-        return []
-    found = []
-    for number, line in enumerate(read_limited(path, MOST_LOG_BYTES).split(b"\n")[:-1], 1):
-        where = f"{path} line {number}"
-        try:
-            row = read_as(dict[str, Any], parse_json(line), where)
-        except ValueError:
-            raise MerlinError(f"{where}: is not JSON; delete the line.") from None
-        read_as(int, row.get("step"), where)
-        found.append((row, line))
-    return found
+        return
+    with open_regular(path) as file:
+        for number in itertools.count(1):
+            line = file.readline(MOST_JSON_BYTES)
+            if not line.endswith(b"\n") and len(line) < MOST_JSON_BYTES:
+                whole = whole_line(line)
+                if whole is None:
+                    return
+                line = whole + b"\n"
+            where = f"{path} line {number}"
+            try:
+                content = read_as(dict[str, Any], parse_json(line), where)
+            except ValueError:
+                raise MerlinError(f"{where}: is not JSON; delete the line.") from None
+            row = read_as(dict[str, float], unsealed(content, where), where)
+            read_as(int, row.get("step"), where)
+            yield row, line

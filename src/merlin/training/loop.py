@@ -2,6 +2,7 @@
 
 import functools
 import shlex
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,7 +22,7 @@ from merlin.errors import MerlinError
 from merlin.evaluation.evaluate import Evaluation, evaluate
 from merlin.evaluation.held_out import predict
 from merlin.io.files import write_json
-from merlin.io.interruption import Interrupted
+from merlin.io.interruption import Interrupted, rescued_by
 from merlin.io.progress import Progress
 from merlin.learners import Learner
 from merlin.policies.base import Policy
@@ -160,6 +161,7 @@ class Group:
         self.plan, self.made, self.seeds, self.folder, self.batch = plan, made, seeds, folder, batch
         self.schedule, self.sources = plan.config.schedule, made.sources
         self.saves = None if folder is None else Checkpoints(folder, seeds)
+        self.saving = threading.Lock()  # a signal may have another thread save
         keys = [jax.random.split(jax.random.key(seed)) for seed in seeds]
         self.init_keys = jnp.stack([k[0] for k in keys])
         self.update_keys = jnp.stack([k[1] for k in keys])
@@ -173,26 +175,17 @@ class Group:
 
     def run(self, quiet: bool) -> list[tuple[Policy, SeedResult]]:
         """Train; return the policy and the result of each seed."""
-        self.at, self.known = self._start()
-        self._saved = self._mark()  # nothing to save at the start
         label = f"seed {', '.join(map(str, self.seeds))}"
-        try:
-            with ExitStack() as opened:
-                logs = [
-                    opened.enter_context(
-                        SeedLog(self.folder / f"seed-{seed}", self.at.logged, known.step)
-                    )
-                    for seed, known in zip(self.seeds, self.known, strict=True)
-                    if self.folder
-                ]
-                bar = opened.enter_context(
-                    Progress(label, self.schedule.updates, "updates", quiet=quiet)
-                )
-                self._loop(logs, bar)
-            return self._finish()
-        except Interrupted:
-            self._save()
-            raise Interrupted(self._farewell()) from None
+        with Progress(label, self.schedule.updates, "updates", quiet=quiet) as bar:
+            bar.begin("initialising")
+            self.at, self.known = self._start()
+            self._saved = self._mark()  # nothing to save at the start
+            try:
+                with rescued_by(self._rescue):
+                    self._loop(bar)
+                    return self._finish()
+            except Interrupted:
+                raise Interrupted(self._rescue()) from None
 
     def _start(self) -> tuple[Position, list[Evaluations]]:
         init = lambda key: self.plan.learner.init(key, self.made.spec)  # noqa: E731
@@ -217,12 +210,23 @@ class Group:
         self.update_keys = jax.device_put(self.update_keys, spread)
         return jax.device_put((state, sums), spread)
 
-    def _loop(self, logs: list[SeedLog], bar: Progress) -> None:
+    def _loop(self, bar: Progress) -> None:
+        with ExitStack() as opened:
+            logs = [
+                opened.enter_context(
+                    SeedLog(self.folder / f"seed-{seed}", self.at.logged, known.step)
+                )
+                for seed, known in zip(self.seeds, self.known, strict=True)
+                if self.folder
+            ]
+            self._train(logs, bar)
+
+    def _train(self, logs: list[SeedLog], bar: Progress) -> None:
         plan, pace = self.schedule, Pace()
         began, since = time.monotonic(), self.at.step
         saved, save_seconds = began, 0.0
         if self.at.step < plan.updates:
-            bar.begin(self.at.step, "compiling")
+            bar.begin("compiling", self.at.step)
         while True:
             step = self.at.step
             if step > self.at.logged and plan.due(plan.log_every, step):
@@ -343,12 +347,19 @@ class Group:
     def _save(self) -> float:
         """Save the position to the run folder, unless saved already; return the seconds it took."""
         began = time.monotonic()
-        if self.saves is not None and self._mark() != self._saved:
-            # Infinity is allowed: WGCSL fills its queue of advantages with it.
-            self._refuse_odd(self.at.state, lambda leaf: ~np.isnan(leaf), "parameters are")
-            self.saves.save(self.at, self.known)
-            self._saved = self._mark()
+        with self.saving:
+            mark = self._mark()
+            if self.saves is not None and mark != self._saved:
+                # Infinity is allowed: WGCSL fills its queue of advantages with it.
+                self._refuse_odd(self.at.state, lambda leaf: ~np.isnan(leaf), "parameters are")
+                self.saves.save(self.at, self.known)
+                self._saved = mark
         return time.monotonic() - began
+
+    def _rescue(self) -> str:
+        """Save before the command ends; say how to continue."""
+        self._save()
+        return self._farewell()
 
     def _mark(self) -> tuple[int, ...]:
         """Identifies a checkpoint within a run."""

@@ -77,6 +77,10 @@ class Plan:
         unknown = asked.keys() - Asked.__annotations__.keys()
         if unknown:
             raise TypeError(f"train() got an unexpected keyword argument {min(unknown)!r}")
+        if isinstance(method, type):
+            raise MerlinError(
+                f"method: {method.__name__} is a class; make a learner of it: {method.__name__}()."
+            )
         if not isinstance(method, str | Learner):
             raise MerlinError(
                 f"method: is a {type(method).__name__}, not a learner or the name of one; call "
@@ -278,12 +282,15 @@ def method_for(
     tuned = task.tuned.get(data.variant) if task and data.variant else None
     method = configure(name, settings, None, preset, augment)
     values = {
-        **method.learner.long_values(int(data.lengths.max())),
         **(tuned.values(tuning) if tuned else {}),
         **(dataset_values(name, task.name) if task else {}),
         **image_values(method, data, encoded=encoded),
     }
-    return configure(name, settings, values, preset, augment)
+    method = configure(name, settings, values, preset, augment)
+    chosen = {*(settings or {}), *values, *method.learner.presets.get(preset or "", {})}
+    long = method.learner.long_values(int(data.lengths.max()))
+    rest = {key: value for key, value in long.items() if key not in chosen}
+    return method._replace(learner=dataclasses.replace(method.learner, **rest))
 
 
 def without_desired_goals(name: str, data: Dataset, goal: str) -> dict[str, str]:

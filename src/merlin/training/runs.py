@@ -63,6 +63,19 @@ class Run:
     rows: tuple[SeedResult, ...] = ()  # per episode, if the run was trained in this process
     checkpoint: str = "final"  # which policies these are
 
+    def __repr__(self) -> str:
+        config = self.config
+        where = "in memory" if self.folder is None else f"in {self.folder}"
+        scored = self.result and self.result.final
+        score = ""
+        if scored:
+            means = scored["return"]["mean"], scored["success"]["mean"]
+            score = f", final return {means[0]:.2f} and success {means[1]:.2f}"
+        return (
+            f"<Run {where}: {config.algo} on {config.task or 'own data'}, "
+            f"{config.schedule.updates} updates, seeds {', '.join(map(str, config.seeds))}{score}>"
+        )
+
     @property
     def policy(self) -> Policy:
         """The policy of the first seed."""
@@ -88,6 +101,7 @@ class Run:
         chosen = choose(config.task, task)
         assert chosen is not None
         chosen = chosen.as_seen(config.dimensions[:-2], config.goal)
+        chosen.check_fit(config.dimensions, "the run")
         return evaluate(
             self.policy,
             chosen,
@@ -113,12 +127,13 @@ class Run:
         *,
         data: Dataset | None = None,
         tolerance: float | None = None,
+        stay: bool = False,
     ) -> Trust:
         """Assess the policy of the first seed on the held-out episodes.
 
         `goals` are the goals to assess; by default they are spread over the data. Pass `data` for a
         run that was trained on data in memory, and a `tolerance` for reaching a goal if the task
-        defines none.
+        defines none. With `stay`, a rehearsal counts only if it is near the goal at its end.
         """
         config, where = self.config, self.folder or "the run"
         if config.held_out is None:
@@ -134,7 +149,8 @@ class Run:
         task = own(config.task) if config.task else None
         if tolerance is None and task is not None:
             tolerance = task.success_tolerance or task.tolerance
-        return trust(self.policy, *_parts(data, config), goals=goals, tolerance=tolerance)
+        parts = _parts(data, config)
+        return trust(self.policy, *parts, goals=goals, tolerance=tolerance, stay=stay)
 
 
 def _parts(data: Dataset, config: RunConfig) -> tuple[Dataset, Dataset]:

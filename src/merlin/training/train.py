@@ -140,7 +140,8 @@ def _agreed(plan: Plan, folder: Path) -> Plan:
             "resume it on the same, or choose another folder."
         )
     for log in folder.glob("seed-*/metrics.jsonl"):
-        read_metrics(log)
+        for _ in read_metrics(log):
+            pass  # a damaged line is refused before anything is written
     done = max(steps_done(folder), default=0)
     if done > config.schedule.updates:
         raise MerlinError(

@@ -4,30 +4,23 @@ An .npz holds named arrays with one row per step. An .npy is a single such array
 identified by their index.
 """
 
-import math
 import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from merlin.data.archives import Header, check_unpacked, read_header
 from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
-from merlin.data.logs import Column, Fields, Log, check_declared, regular_file, to_dataset
+from merlin.data.logs import Column, Fields, Log, regular_file, to_dataset
 from merlin.errors import MerlinError
 
 SUFFIXES = (".npy", ".npz")
 ONLY = "data"
 """The name given to the array of an .npy."""
 MOST_LIST_BYTES = 1 << 26
-
-
-class _Header(NamedTuple):
-    shape: tuple[int, ...]
-    column_major: bool
-    dtype: np.dtype
 
 
 def recognises(folder: Path) -> bool:
@@ -55,6 +48,8 @@ def read(name: str, fields: Fields) -> Dataset:
     }
 
     def load(names: Sequence[str]) -> dict[str, np.ndarray]:
+        claimed = sum(one[key].size for one in headers for key in names)
+        check_unpacked(name, claimed, sum(file.stat().st_size for file in files))
         return {key: np.concatenate([_numbers(file, key) for file in files]) for key in names}
 
     log = Log(name, "arrays per episode", columns, np.cumsum(steps, dtype=np.int64), load)
@@ -70,11 +65,11 @@ def _listed(path: Path) -> list[Path]:
     if regular_file(path).stat().st_size > MOST_LIST_BYTES:
         raise MerlinError(f"{path}: is not a list of files; give one path per line.")
     with reading(path, "a list of files"):
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
         return [regular_file(path.parent / line.strip()) for line in lines if line.strip()]
 
 
-def _rows(headers: dict[str, _Header], file: Path) -> int:
+def _rows(headers: dict[str, Header], file: Path) -> int:
     """The number of steps of an episode: the length of most of its arrays."""
     counts = [one.shape[0] for one in headers.values() if one.shape]
     if not counts or min(counts) < 1:
@@ -82,42 +77,26 @@ def _rows(headers: dict[str, _Header], file: Path) -> int:
     return max(set(counts), key=counts.count)
 
 
-def _is_column(one: _Header, first: _Header, steps: int) -> bool:
+def _is_column(one: Header, first: Header, steps: int) -> bool:
     alike = one.shape[1:] == first.shape[1:] and one.shape[:1] == (steps,)
     return alike and one.dtype.kind in "biuf" and 0 not in one.shape
 
 
-def _headers(file: Path) -> dict[str, _Header]:
+def _headers(file: Path) -> dict[str, Header]:
     """Shape and type of every array in a file, checked against its bytes."""
     size = regular_file(file).stat().st_size
     with reading(file, "arrays"), file.open("rb") as opened:
         if file.suffix == ".npy":
-            return {ONLY: _header(opened, size)}
+            return {ONLY: read_header(opened, size)}
         with zipfile.ZipFile(opened) as archive:
             entries = [e for e in archive.infolist() if e.filename.endswith(".npy")]
-            check_declared(sum(entry.file_size for entry in entries), size, file)
+            check_unpacked(file, sum(entry.file_size for entry in entries), size)
             found = {}
             for entry in entries:
                 with archive.open(entry) as member:
-                    header = _header(member, entry.file_size)  # type: ignore[arg-type]
+                    header = read_header(member, entry.file_size)
                 found[entry.filename.removesuffix(".npy")] = header
             return found
-
-
-def _header(file: BinaryIO, size: int) -> _Header:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a corrupt header may warn before it fails
-        version = np.lib.format.read_magic(file)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if read is None:
-            raise ValueError(f"an array of version {version}")
-        header = _Header(*read(file))
-    if header.dtype.hasobject or math.prod(header.shape) * header.dtype.itemsize > size:
-        raise ValueError(f"{header.dtype} of shape {header.shape} in {size} bytes")
-    return header
 
 
 def _numbers(file: Path, key: str) -> np.ndarray:

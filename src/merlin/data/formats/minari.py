@@ -28,6 +28,7 @@ from merlin.data.conversion import (
     reading,
 )
 from merlin.data.dataset import ENVIRONMENT, SUCCESS, Dataset, Episode, join
+from merlin.data.hdf5 import check_stored, inside
 from merlin.envs.registry import OGBENCH, TASKS, own
 from merlin.errors import MerlinError
 from merlin.io.extras import require
@@ -48,7 +49,6 @@ OURS = "merlin"
 """Key in Minari's metadata for our own fields."""
 CHECKSUM = "sha256"
 CHECKED = ("observation_space", "action_space", "total_episodes", "total_steps", "data_format")
-MOST_CHUNK_BYTES = 1 << 26
 BYTES_PER_EPISODE = 16_000
 """Upper bound on HDF5's overhead per episode."""
 _ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
@@ -225,7 +225,7 @@ def _recorded(
     stored, unpacked = check_regular(file), 0
     with h5py.File(file, "r") as opened:
         for number in range(about["total_episodes"]):
-            nodes = {path: opened[f"episode_{number}/{path}"] for path in kinds}
+            nodes = {path: inside(opened, f"episode_{number}/{path}") for path in kinds}
             for path, node in nodes.items():
                 _check_size(node, kinds[path], about["total_steps"] + 1)
                 unpacked += node.nbytes
@@ -239,7 +239,7 @@ def _successes(file: Path, about: dict[str, Any]) -> dict[str, Any] | None:
 
     with h5py.File(file, "r") as opened:
         for key in ("infos/is_success", "infos/success", "rewards"):
-            nodes = [opened.get(f"episode_{n}/{key}") for n in range(about["total_episodes"])]
+            nodes = [_find(opened, f"episode_{n}/{key}") for n in range(about["total_episodes"])]
             if not all(_is_column(node, about["total_steps"] + 1) for node in nodes):
                 continue
             columns = [node[()] for node in nodes]
@@ -251,6 +251,16 @@ def _successes(file: Path, about: dict[str, Any]) -> dict[str, Any] | None:
                     "told_by": f"rewards of {worth}" if key == "rewards" else key,
                 }
     return None
+
+
+def _find(opened: Any, path: str) -> Any:
+    """The array at a path that is stored in the file itself, or None."""
+    try:
+        node = inside(opened, path)
+        check_stored(node)
+    except (AttributeError, ValueError, MerlinError):
+        return None
+    return node
 
 
 def _is_column(node: Any, most_rows: int) -> bool:
@@ -275,8 +285,7 @@ def _check_size(node: Any, space: spaces.Box, most_rows: int) -> None:
         raise ValueError(f"{node.name} has rows of shape {shape}, not {space.shape}{hint}")
     if node.dtype.kind not in "biuf" or rows > most_rows:
         raise ValueError(f"{node.name} has {rows} rows of {node.dtype}")
-    if math.prod(node.chunks or ()) * node.dtype.itemsize > MOST_CHUNK_BYTES:
-        raise ValueError(f"{node.name} has chunks of {node.chunks}")
+    check_stored(node)
 
 
 def _episode(

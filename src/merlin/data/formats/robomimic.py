@@ -1,6 +1,5 @@
 """The HDF5 format of robomimic and robosuite: data/demo_N with actions and observations."""
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -9,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from merlin.data.archives import check_unpacked
 from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
-from merlin.data.logs import Column, Fields, Log, check_declared, regular_file, to_dataset
+from merlin.data.hdf5 import check_stored, inside
+from merlin.data.logs import Column, Fields, Log, regular_file, to_dataset
 from merlin.errors import MerlinError
 from merlin.io.extras import require
+from merlin.io.files import parse_json
 
-MOST_CHUNK_BYTES = 1 << 26
 _DEMO = re.compile(r"\D*(\d{1,9})")
 
 
@@ -25,19 +26,19 @@ def read(name: str, fields: Fields) -> Dataset:
     if fields.episode is not None:
         raise MerlinError(f"episode: each demo of {name} is an episode; leave it out.")
     with reading(name, "robomimic's HDF5"), h5py.File(regular_file(Path(name)), "r") as file:
-        group = _inside(file, "data")
+        group = inside(file, "data")
         demos = sorted((key for key in group if _DEMO.fullmatch(key)), key=_number)
         if not demos:
             raise MerlinError(f"{name}: has no data/demo_0; it is not a robomimic file.")
-        first = _arrays(_inside(group, demos[0]))
-        lengths = [_inside(group, f"{demo}/actions").shape[0] for demo in demos]
+        first = _arrays(inside(group, demos[0]))
+        lengths = [inside(group, f"{demo}/actions").shape[0] for demo in demos]
         log = Log(
             where=name,
             format="robomimic HDF5",
             columns={key: Column(node.shape[1:]) for key, node in first.items()},
             ends=np.cumsum(lengths, dtype=np.int64),
             read=lambda names: {
-                key: np.concatenate([_numbers(group, demo, key, first[key]) for demo in demos])
+                key: _numbers([_node(group, demo, key, first[key]) for demo in demos], name)
                 for key in names
             },
             about=_about(group),
@@ -51,52 +52,44 @@ def _number(demo: str) -> int:
     return int(_DEMO.fullmatch(demo)[1])  # type: ignore[index]
 
 
-def _inside(group: Any, path: str) -> Any:
-    """The object at a path in the same file; links to other files are rejected."""
-    import h5py
-
-    for part in path.split("/"):
-        if not isinstance(group.get(part, getlink=True), h5py.HardLink):
-            raise ValueError(f"{part} is missing or a link")
-        group = group[part]
-    return group
-
-
 def _arrays(demo: Any) -> dict[str, Any]:
     """The numeric arrays of a demo with one row per step, keyed by their path."""
     import h5py
 
-    steps = _inside(demo, "actions").shape[0]
+    steps = inside(demo, "actions").shape[0]
     names = [key for key in demo if key not in ("obs", "next_obs")]
-    names += [f"obs/{key}" for key in _inside(demo, "obs")] if "obs" in demo else []
+    names += [f"obs/{key}" for key in inside(demo, "obs")] if "obs" in demo else []
     found = {}
     for name in names:
-        node = _inside(demo, name)
+        node = inside(demo, name)
         numbers = isinstance(node, h5py.Dataset) and node.dtype.kind in "biuf"
         if numbers and node.shape[:1] == (steps,) and 0 not in node.shape:
             found[name] = node
     return found
 
 
-def _numbers(group: Any, demo: str, key: str, first: Any) -> np.ndarray:
-    """Read one array of a demo, after checking its size."""
-    node = _inside(group, f"{demo}/{key}")
-    steps = _inside(group, f"{demo}/actions").shape[0]
+def _node(group: Any, demo: str, key: str, first: Any) -> Any:
+    """One array of a demo, after checking its shape and where it is kept."""
+    node = inside(group, f"{demo}/{key}")
+    steps = inside(group, f"{demo}/actions").shape[0]
     if node.shape != (steps, *first.shape[1:]) or node.dtype.kind not in "biuf":
         raise ValueError(f"{node.name} has the shape {node.shape} of {node.dtype}")
-    if node.is_virtual or node.external:
-        raise ValueError(f"{node.name} is kept in another file")
-    if math.prod(node.chunks or ()) * node.dtype.itemsize > MOST_CHUNK_BYTES:
-        raise ValueError(f"{node.name} has chunks of {node.chunks}")
-    check_declared(node.nbytes, node.id.get_storage_size(), node.name)
-    return node[()]
+    check_stored(node)
+    return node
+
+
+def _numbers(nodes: Sequence[Any], where: str) -> np.ndarray:
+    """Read one array of all demos, after checking their size together."""
+    stored = sum(node.id.get_storage_size() for node in nodes)
+    check_unpacked(f"{where}: {nodes[0].name}", sum(node.nbytes for node in nodes), stored)
+    return np.concatenate([node[()] for node in nodes])
 
 
 def _about(group: Any) -> dict[str, Any]:
     """The content of env_args: the environment, its rate, and whether actions are relative."""
     try:
-        told = json.loads(group.attrs.get("env_args", "{}"))
-    except (ValueError, TypeError, RecursionError):
+        told = parse_json(group.attrs.get("env_args", "{}"))
+    except (ValueError, TypeError):
         return {}
     about: dict[str, Any] = {}
     told = told if isinstance(told, dict) else {}

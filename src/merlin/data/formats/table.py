@@ -1,8 +1,9 @@
 """A single table of all steps, as CSV or parquet, with a column that identifies the episode."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -53,16 +54,15 @@ def _csv(path: Path, fields: Fields) -> Log:
 
     def load(wanted: Sequence[str]) -> dict[str, np.ndarray]:
         places = [names.index(name) for name in wanted]
-        with reading(path, "CSV"):
+        with reading(path, "CSV"), path.open(encoding="utf-8-sig") as file:
             found = np.loadtxt(
-                path,
+                _lines(file),
                 np.float64,
                 comments=None,
                 delimiter=separator,
                 skiprows=1,
                 usecols=places,
                 ndmin=2,
-                encoding="utf-8-sig",
                 quotechar='"',
             )
         return dict(zip(wanted, found.T, strict=True))
@@ -74,6 +74,17 @@ def _csv(path: Path, fields: Fields) -> Log:
         ends=episode_ends(load([by])[by], str(path)),
         read=load,
     )
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    """The lines of a file; a field in quotes may span several, but not without end."""
+    length, quoted = 0, False
+    while line := file.readline(MOST_LINE):
+        quoted ^= line.count('"') % 2 == 1
+        length = length + len(line) if quoted or line[-1] != "\n" else 0
+        if length >= MOST_LINE:
+            raise ValueError(f"a line has more than {MOST_LINE} characters")
+        yield line
 
 
 def _episode_column(names: Sequence[str], said: str | None, path: Path) -> str:

@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from merlin.data.archives import check_unpacked
 from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
-from merlin.data.logs import Column, Fields, Log, check_declared, regular_file, to_dataset
+from merlin.data.logs import Column, Fields, Log, regular_file, to_dataset
 from merlin.errors import MerlinError
 from merlin.io.extras import require
 from merlin.io.files import read_json
@@ -134,7 +135,7 @@ class _Array:
             )
         files = [self._file(index) for index in np.ndindex(*grid)]
         stored = sum(regular_file(file).stat().st_size for file in files)
-        check_declared(chunk_bytes * count, stored, self.folder)
+        check_unpacked(self.folder, chunk_bytes * count, stored)
         result = np.empty(self.shape, self.dtype)
         for index, file in zip(np.ndindex(*grid), files, strict=True):
             with reading(file, "a Zarr chunk"):

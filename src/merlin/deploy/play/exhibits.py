@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from merlin.deploy.places import Places
 from merlin.deploy.weights import Weights, read
 from merlin.envs.batch import make_single
 from merlin.envs.point import BOUND, TOLERANCE, WALL_GAP, Arena, PointEnv
@@ -17,16 +18,19 @@ from merlin.evaluation.evaluate import play
 from merlin.training.policy_schema import read_policy
 from merlin.training.runs import load_policy
 
+NO_PLACES = np.zeros((0, 2), np.float32)
+
 
 def exhibit(file: Path, task: Task, episodes: int) -> dict[str, Any]:
     """One entry of the page, ready for JSON."""
     _, about = read_policy(file)
     entry = {"task": task.name, "algo": about["algo"], "seed": about.get("seed", 0)}
     arena, weights = _arena(task), _weights(file)
-    if arena is not None and weights is not None:
+    if arena is not None and weights is not None and weights.simple:
         return {**entry, "kind": "live", **_acting(weights, task), "arena": _floor(arena)}
     played = play(load_policy(file), task, episodes=episodes)
-    return {**entry, "kind": "recorded", "recorded": recorded(played, task)}
+    places = None if weights is None else weights.places
+    return {**entry, "kind": "recorded", "recorded": recorded(played, task, places)}
 
 
 def _arena(task: Task) -> Arena | None:
@@ -40,12 +44,12 @@ def _arena(task: Task) -> Arena | None:
 
 
 def _weights(file: Path) -> Weights | None:
-    """The weights, if they are of a kind that the page can run."""
+    """The weights of a policy on vectors that NumPy can run."""
     try:
         weights = read(file)
     except MerlinError:
         return None
-    return weights if weights.cnn is None and weights.simple else None
+    return weights if weights.cnn is None else None
 
 
 def _acting(weights: Weights, task: Task) -> dict[str, Any]:
@@ -86,18 +90,36 @@ def _floor(arena: Arena) -> dict[str, Any]:
     }
 
 
-def recorded(played: Rollout, task: Task) -> dict[str, Any]:
-    """Ways and goals as the page draws them."""
-    success = played.success[:, -1]
+def recorded(played: Rollout, task: Task, places: Places | None = None) -> dict[str, Any]:
+    """Ways and goals as the page draws them, over the map of the policy if it has one."""
+    success, achieved, desired = played.success[:, -1], played.achieved_goals, played.desired_goals
+    drawn = places is not None and achieved.shape[-1] in (2, 3)
+    centres = places.centres if places is not None and drawn else np.zeros((0, 3), np.float32)
     return {
         "summary": f"{int(success.sum())} of {len(success)} successful",
         "success": played.success.astype(bool).tolist(),
-        "views": _views(played.achieved_goals, played.desired_goals, task.tolerance),
+        "views": _views(achieved, desired, centres, task.tolerance),
+        "map": _map(places, achieved, desired) if places is not None and drawn else None,
+    }
+
+
+def _map(places: Places, achieved: np.ndarray, desired: np.ndarray) -> dict[str, Any]:
+    """Passages of the shortest lag; and for each episode the places passed, and where each leads.
+
+    Longer passages would hide the map. The places of a small dataset are repeated in its tables.
+    """
+    begin, end = np.nonzero(places.steps == places.least)
+    pairs = np.stack([np.minimum(begin, end), np.maximum(begin, end)], axis=1)
+    goals = places.place(desired)
+    return {
+        "edges": np.unique(pairs, axis=0).tolist(),
+        "next": [places.ahead[:, goal].tolist() for goal in goals],
+        "at": [places.place(path).tolist() for path in achieved],
     }
 
 
 def _views(
-    achieved: np.ndarray, desired: np.ndarray, tolerance: float | None
+    achieved: np.ndarray, desired: np.ndarray, centres: np.ndarray, tolerance: float | None
 ) -> list[dict[str, Any]]:
     """Projections of the points that a goal consists of, or each of its numbers over time."""
     episodes, states, size = achieved.shape
@@ -105,19 +127,17 @@ def _views(
         time = np.broadcast_to(np.arange(states)[None, :, None], achieved.shape)
         paths = np.stack([time, achieved], -1).transpose(0, 2, 1, 3)
         goals = np.stack([np.zeros_like(desired), desired], -1)
-        return [_view("Over time", ("step", "goal"), paths, goals, tolerance, plane=False)]
+        return [_view("Over time", ("step", "goal"), paths, goals, NO_PLACES, tolerance, False)]
     axes = 2 if size == 2 else 3
     points = achieved.reshape(episodes, states, -1, axes).transpose(0, 2, 1, 3)
     targets = desired.reshape(episodes, -1, axes)
     # The reward bounds the distance of all points together, so several have no disc of their own.
     near = tolerance if size == axes else None
-    views = [_view("From above", ("x", "y"), points[..., :2], targets[..., :2], near)]
-    if axes == 3:
-        side = [0, 2]
-        views.append(
-            _view("From the side", ("x", "z"), points[..., side], targets[..., side], near)
-        )
-    return views
+    seen = [("From above", ("x", "y"), [0, 1]), ("From the side", ("x", "z"), [0, 2])]
+    return [
+        _view(title, names, points[..., own], targets[..., own], centres[:, own], near)
+        for title, names, own in seen[: axes - 1]
+    ]
 
 
 def _view(
@@ -125,10 +145,11 @@ def _view(
     labels: tuple[str, str],
     paths: np.ndarray,  # (episodes, points, states, 2)
     goals: np.ndarray,  # (episodes, points, 2)
+    centres: np.ndarray,  # (places, 2)
     tolerance: float | None,
     plane: bool = True,
 ) -> dict[str, Any]:
-    everything = np.concatenate([paths.reshape(-1, 2), goals.reshape(-1, 2)])
+    everything = np.concatenate([paths.reshape(-1, 2), goals.reshape(-1, 2), centres])
     low, high = everything.min(0), everything.max(0)
     room = np.maximum(0.06 * (high - low), tolerance or 0.0)
     if not plane:
@@ -147,4 +168,5 @@ def _view(
         "digits": digits,
         "paths": paths.astype(float).round(4).tolist(),
         "goals": goals.astype(float).round(4).tolist(),
+        "places": centres.astype(float).round(4).tolist(),
     }

@@ -56,6 +56,7 @@ function makeReplay(holder, onChange) {
     const place = axes(context, colour, width, height, view);
     const goals = view.goals[episode];
     const paths = view.paths[episode];
+    if (recorded.map) drawMap(context, colour, place, view);
     goals.forEach((goal) => drawGoal(context, colour, place, goal, view));
     paths.forEach((path) => drawPath(context, colour, place, path));
   }
@@ -118,6 +119,30 @@ function makeReplay(holder, onChange) {
     cross(context, place(goal), 6, { ...style, width: 2.5 });
   }
 
+  /** Places and passages; and from where the agent is, the waypoints to the goal. */
+  function drawMap(context, colour, place, view) {
+    const points = view.places.map(place);
+    recorded.map.edges.forEach(([i, j]) =>
+      line(context, [points[i], points[j]], { stroke: colour("wall"), width: 0.75, alpha: 0.45 }));
+    points.forEach((point) => disc(context, point, 1.5, { fill: colour("wall") }));
+    const way = waypoints();
+    const route = [place(view.paths[episode][0][time]), ...way.map((i) => points[i]), place(view.goals[episode][0])];
+    line(context, route, { stroke: colour("spread"), width: 2.5, dash: [6, 5] });
+    way.forEach((i) => disc(context, points[i], 4, { fill: colour("spread"), stroke: colour("paper"), width: 1.5 }));
+  }
+
+  /** The places that the policy would head for one after the other; none if the goal is near. */
+  function waypoints() {
+    const next = recorded.map.next[episode];
+    const found = [];
+    let here = next[recorded.map.at[episode][time]];
+    while (here >= 0 && !found.includes(here)) {
+      found.push(here);
+      here = next[here];
+    }
+    return found;
+  }
+
   function drawPath(context, colour, place, path) {
     const points = path.map(place);
     line(context, points, { stroke: colour("agent"), width: 1.5, alpha: 0.25 });
@@ -137,6 +162,7 @@ function makeReplay(holder, onChange) {
     kind: "replay", usePolicy, step, draw, status, setTime, setEpisode, succeeded,
     reset: () => setTime(0),
     glide: () => {},
+    waypoints: () => (recorded.map ? waypoints() : []),
     going: () => time < length(),
     episodes: () => recorded.success.length,
     episode: () => episode,

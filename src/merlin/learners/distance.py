@@ -1,0 +1,105 @@
+"""Fit the number of steps to a goal, with probabilities that hold on other episodes.
+
+The model answers: given a state and a goal, what is the probability that the goal is reached within
+k steps, by the behaviour of the data? It is fitted to pairs of `data.passage_times`, and its
+probabilities refer to pairs drawn like these. `nets.hazard` has the model.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from merlin.augment.fit import fit, updates_of
+from merlin.data.dataset import Dataset
+from merlin.data.passage_times import draw_passage_times, step_weights
+from merlin.data.statistics import moments_of
+from merlin.nets.hazard import Hazard, log_likelihood
+from merlin.nets.layers import MLP, Normaliser, cosine_decay
+from merlin.types import Moments
+
+PAIRS, PAIRS_PER_STATE = 200_000, 50
+"""The number of pairs: at most so many, and so many per state in small datasets."""
+EPOCHS, BATCH, LEARNING_RATE, HIDDEN = 5, 512, 2e-3, (256, 256)
+
+
+class _Rows(NamedTuple):
+    """The pairs on the device."""
+
+    state: Float[Array, "pairs state"]
+    goal: Float[Array, "pairs goal"]
+    later: Bool[Array, " pairs"]
+    steps: Int[Array, " pairs"]
+    reached: Bool[Array, " pairs"]
+
+
+def make_hazard(
+    moments: Moments, phi: Int[np.ndarray, " goal"], limit: int, *, key: PRNGKeyArray
+) -> Hazard:
+    """An untrained model. The moments are those of states, goals and their differences."""
+    return Hazard(
+        inputs=Normaliser(moments),
+        phi=jnp.asarray(phi, jnp.int32),
+        net=MLP(len(moments.mean), HIDDEN, limit, key=key),
+    )
+
+
+def local_limit(longest: int, most: int) -> int:
+    """The number of steps to model, for episodes of at most `longest` steps.
+
+    Half an episode at most: few states have more steps left.
+    """
+    return max(1, min(most, longest // 2))
+
+
+def blank_hazard(states: int, goals: int, limit: int) -> Hazard:
+    """A model that knows nothing, with the shapes that `fit_hazard` returns."""
+    none = np.zeros(states + 2 * goals, np.float32)
+    moments, phi = Moments(none, none + 1.0), np.zeros(goals, np.int32)
+    return make_hazard(moments, phi, limit, key=jax.random.key(0))
+
+
+def fit_hazard(
+    data: Dataset,
+    phi: tuple[int, ...],
+    *,
+    limit: int,
+    tolerance: float,
+    seed: int = 0,
+    quiet: bool = True,
+) -> Hazard:
+    """Fit the model to a dataset. `phi` gives the columns of a state that are its goal."""
+    count = min(PAIRS, PAIRS_PER_STATE * len(data.observations))
+    pairs = draw_passage_times(data, count, limit=limit, tolerance=tolerance, seed=seed)
+    columns = np.array(phi, np.int32)
+    states = np.asarray(data.observations[pairs.row], np.float32)
+    # Differences are scaled by those that a few steps make, since most random goals are far away.
+    local = (pairs.goal - states[:, columns])[pairs.later]
+    parts = zip(*(moments_of(x)[:2] for x in (states, pairs.goal, local)), strict=True)
+    init_key, fit_key = jax.random.split(jax.random.key(seed))
+    model = make_hazard(Moments(*map(np.concatenate, parts)), columns, limit, key=init_key)
+    rows = _Rows(*map(jnp.asarray, (states, *pairs[1:5])))
+
+    weights, updates = step_weights(data, limit), updates_of(EPOCHS, count, BATCH, None)
+
+    def loss(model: Hazard, rows: _Rows, key: PRNGKeyArray) -> Float[Array, ""]:
+        some = jax.random.randint(key, (BATCH,), 0, len(rows.steps))
+        state, goal, later, steps, reached = (x[some] for x in rows)
+        weight = jnp.where(later[:, None], 1.0, weights)
+        logits = jax.vmap(model.logits)(state, goal)
+        return -jnp.mean(jax.vmap(log_likelihood)(logits, steps, reached, weight))
+
+    fitted, _ = fit(
+        loss,
+        model,
+        rows,
+        part=lambda model: model.net,
+        updates=updates,
+        learning_rate=cosine_decay(LEARNING_RATE, updates),
+        key=fit_key,
+        label="distance",
+        quiet=quiet,
+    )
+    return fitted
