@@ -119,21 +119,14 @@ def compiled_chunk(
 
     compiled = jax.jit(chunk)
 
-    blank: dict[tuple[int, ...], dict] = {}
+    blank: dict[Any, dict] = {}
 
-    def run(
-        state: State,
-        trajectories: Sources,
-        keys: PRNGKeyArray,
-        start: int,
-        stop: int,
-        sums: dict | None = None,
-    ) -> tuple[State, dict]:
-        arguments = state, trajectories, keys, start, stop
+    def run(*arguments: Any, sums: dict | None = None) -> tuple[State, dict]:
         if sums is None:  # the program is the same with and without previous sums
-            if keys.shape not in blank:
-                blank[keys.shape] = zeros(jax.eval_shape(chunk, *arguments)[1])
-            sums = blank[keys.shape]
+            seeds = arguments[2].shape
+            if seeds not in blank:
+                blank[seeds] = zeros(jax.eval_shape(chunk, *arguments)[1])
+            sums = blank[seeds]
         return compiled(*arguments, sums)
 
     return run
