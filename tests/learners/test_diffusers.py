@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import merlin
+from helpers.labelled_goals import compiled
 from helpers.learner_data import floats
 from merlin.data import Dataset, Episode
 from merlin.data.spec import make_spec
@@ -52,7 +53,8 @@ def walks(lengths) -> Dataset:
 def prepare(learner, data, tolerance=0.5):
     spec = make_spec(data, learner.sampling, tolerance)
     state = learner.init(jax.random.key(0), spec)
-    batch = learner.sampling.draw(data.on_device(), jax.random.key(1), learner.batch_size)
+    draw = compiled(learner.sampling, learner.batch_size)
+    batch = draw(data.on_device(), jax.random.key(1))
     return spec, state, batch
 
 

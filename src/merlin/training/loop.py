@@ -119,10 +119,15 @@ def compiled_chunk(
 
     compiled = jax.jit(chunk)
 
+    blank: dict[Any, dict] = {}
+
     def run(*arguments: Any, sums: dict | None = None) -> tuple[State, dict]:
-        # The program is the same with and without previous sums.
-        start = zeros(jax.eval_shape(chunk, *arguments)[1]) if sums is None else sums
-        return compiled(*arguments, start)
+        if sums is None:  # the program is the same with and without previous sums
+            seeds = arguments[2].shape
+            if seeds not in blank:
+                blank[seeds] = zeros(jax.eval_shape(chunk, *arguments)[1])
+            sums = blank[seeds]
+        return compiled(*arguments, sums)
 
     return run
 

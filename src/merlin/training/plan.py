@@ -290,7 +290,7 @@ def method_for(
     chosen = {*(settings or {}), *values, *method.learner.presets.get(preset or "", {})}
     long = method.learner.long_values(int(data.lengths.max()))
     rest = {key: value for key, value in long.items() if key not in chosen}
-    return method._replace(learner=dataclasses.replace(method.learner, **rest))
+    return method._replace(learner=dataclasses.replace(method.learner, **rest))  # type: ignore[type-var]
 
 
 def without_desired_goals(name: str, data: Dataset, goal: str) -> dict[str, str]:
