@@ -272,3 +272,19 @@ def test_a_table_of_goals_that_claims_too_much(tmp_path):
         np.lib.format.write_array_header_1_0(file, about)
     with pytest.raises(MerlinError, match="cannot be read as numbers"):
         read_goals(path, 2)
+
+
+@pytest.mark.parametrize("ends", [[2**63 - 1, -2, 16], [2**62, 2**63 - 2, -(2**62), 16]])
+def test_ends_of_episodes_whose_differences_overflow(tmp_path, ends):
+    path, _, said = write_log(tmp_path, "zarr", np.random.default_rng(0))
+    shutil.rmtree(path / "meta" / "episode_ends")
+    write_zarr_array(path / "meta" / "episode_ends", np.array(ends, np.int64), (len(ends),))
+    with pytest.raises(MerlinError, match="is not increasing from above 0"):
+        load(path, **said)
+
+
+@pytest.mark.parametrize("fps", [10**400, True, 0, -30], ids=lambda fps: str(fps)[:4])
+def test_a_rate_that_is_none_is_left_out(tmp_path, fps):
+    path, _, said = write_log(tmp_path, "lerobot-v3", np.random.default_rng(0))
+    change_json(path / "meta" / "info.json", fps=fps)
+    assert "rate" not in load(path, **said).provenance["log"]

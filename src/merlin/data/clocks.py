@@ -2,13 +2,22 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
 EVEN = 0.5
 """Allowed deviation of a time step, relative to the usual one."""
+MAX_RATE = 1e9
+"""In Hz; a log that declares more is damaged."""
 _CLOCK = re.compile(r"(^|[._/\s])t$|time(?!out|_?step)|stamp", re.IGNORECASE)
+
+
+def as_rate(value: Any) -> float | None:
+    """A declared rate in Hz, or None if the value is not one."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and 0 < value <= MAX_RATE else None
 
 
 def clocks_in(names: Iterable[str]) -> list[str]:

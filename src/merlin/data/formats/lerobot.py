@@ -5,7 +5,6 @@ episodes given by the column episode_index. A video is decoded only if it is nam
 """
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from merlin.data import parquet
+from merlin.data.clocks import as_rate
 from merlin.data.dataset import Dataset
 from merlin.data.formats import lerobot_videos
 from merlin.data.logs import Column, Fields, Log, episode_ends, regular_file, to_dataset
@@ -99,9 +99,8 @@ def _about(
 ) -> dict[str, Any]:
     """Other information in the log: rate, robot, task descriptions, and cameras (not read)."""
     about: dict[str, Any] = {}
-    rate = info.get("fps")
-    if isinstance(rate, int | float) and math.isfinite(rate) and rate > 0:
-        about["rate"] = float(rate)
+    if (rate := as_rate(info.get("fps"))) is not None:
+        about["rate"] = rate
     if isinstance(info.get("robot_type"), str):
         about["robot"] = info["robot_type"][:80]
     if tasks := _tasks(folder):

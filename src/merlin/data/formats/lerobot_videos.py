@@ -1,6 +1,5 @@
 """Where LeRobot keeps the frames of an episode: v2 in a file of its own, v3 in a part of a file."""
 
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from merlin.data import parquet
+from merlin.data.clocks import as_rate
 from merlin.data.video import Clip
 from merlin.errors import MerlinError
 
@@ -46,9 +46,8 @@ def _parts(
     folder: Path, info: dict[str, Any], key: str, episodes: Sequence[int], lengths: Sequence[int]
 ) -> list[Clip]:
     """Of v3, whose meta/episodes tells the file of an episode and the second it begins at."""
-    rate = info.get("fps")
-    if not isinstance(rate, int | float) or not (math.isfinite(rate) and rate > 0):
-        raise MerlinError(f"{folder}/meta/info.json: fps is {rate!r}, not a rate; correct it.")
+    if (rate := as_rate(info.get("fps"))) is None:
+        raise MerlinError(f"{folder}/meta/info.json: fps is not a rate in Hz; correct it.")
     about = folder / "meta" / "episodes"
     files = sorted(about.glob("chunk-*/*.parquet"))
     names = ["episode_index", *(f"videos/{key}/{x}" for x in ("chunk_index", "file_index"))]

@@ -1,6 +1,5 @@
 """The HDF5 format of robomimic and robosuite: data/demo_N with actions and observations."""
 
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from merlin.data.archives import check_unpacked
+from merlin.data.clocks import as_rate
 from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
 from merlin.data.hdf5 import check_stored, inside
@@ -97,9 +97,8 @@ def _about(group: Any) -> dict[str, Any]:
         about["robosuite_environment"] = told["env_name"][:80]
     settings = told.get("env_kwargs")
     settings = settings if isinstance(settings, dict) else {}
-    rate = settings.get("control_freq")
-    if isinstance(rate, int | float) and 0 < rate < math.inf:
-        about["rate"] = float(rate)
+    if (rate := as_rate(settings.get("control_freq"))) is not None:
+        about["rate"] = rate
     delta = _find(settings.get("controller_configs"), "control_delta", 6)
     if isinstance(delta, bool):
         about["actions"] = "delta" if delta else "absolute"
