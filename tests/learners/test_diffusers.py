@@ -131,7 +131,7 @@ def test_policies_are_saved_and_need_a_key(name, tmp_path):
     acts = eqx.filter_jit(lambda policy, key: policy(*arguments, key=key))
     key = jax.random.key(5)
     np.testing.assert_array_equal(acts(again, key), acts(policy, key))
-    with pytest.raises(ValueError, match="give it a key"):
+    with pytest.raises(MerlinError, match="key: is missing"):
         policy(*arguments)
 
 

@@ -98,6 +98,7 @@ def test_metrics_are_one_row_per_look(run_folder):
     looks = [row for row in logged if "eval/return" in row]
     assert [row["step"] for row in losses] == [10, 20, 30, 40, 50, 60]
     assert [row["step"] for row in looks] == [30, 60]
+    assert all(len(row.pop("sha256")) == 64 for row in logged)
     assert all(np.isfinite(value) for row in logged for value in row.values())
     assert losses[-1]["loss"] < losses[0]["loss"]
 
