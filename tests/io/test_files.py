@@ -12,6 +12,7 @@ import pytest
 from merlin.errors import MerlinError
 from merlin.io import files
 from merlin.io.files import (
+    new_file,
     new_folder,
     parse_json,
     read_json,
@@ -92,6 +93,22 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     with new_folder(tmp_path / "d", overwrite=True) as folder:
         write_bytes(folder / "b", b"")
     assert [path.name for path in tmp_path.rglob("*")] == ["d", "b"]
+
+
+@pytest.mark.parametrize("can_rename", [True, False])
+@pytest.mark.parametrize("kind", [new_file, new_folder])
+def test_the_first_of_two_writers_wins(tmp_path, kind, can_rename, monkeypatch):
+    """Both found the name free when they began."""
+    if not can_rename:  # as on a file system without renameat2
+        monkeypatch.setattr(files, "_renamed", lambda *_: False)
+    target = tmp_path / "d"
+    with (
+        pytest.raises(MerlinError, match="already exists"),
+        kind(target, overwrite=False),
+        kind(target, overwrite=False),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
 
 
 def test_everything_is_synced_before_it_has_its_name(tmp_path, monkeypatch):

@@ -30,16 +30,17 @@ FLUSH_BYTES = 1 << 26
 _PREFIX, _SUFFIX = ".merlin-", ".partial"
 _unfinished: set[Path] = set()
 """Temporary files and folders that this process is writing."""
-AT_FDCWD, RENAME_EXCHANGE = -100, 2
+AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE = -100, 1, 2
 """Arguments of renameat2(2)."""
 
 
 # Writing
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, *, overwrite: bool = True) -> None:
     """Write `content` to `path` atomically: a kill leaves either the old or the new file."""
-    write_pieces(path, [content])
+    with new_file(path, overwrite=overwrite) as (file, _):
+        write_to(file, [content])
 
 
 def write_pieces(
@@ -69,10 +70,13 @@ def write_to(file: BufferedWriter, pieces: Iterable[bytes | memoryview]) -> None
 
 
 @contextlib.contextmanager
-def new_file(path: Path, *, keep: Path | None = None) -> Iterator[tuple[BufferedWriter, Path]]:
+def new_file(
+    path: Path, *, keep: Path | None = None, overwrite: bool = True
+) -> Iterator[tuple[BufferedWriter, Path]]:
     """Open a temporary file that is renamed to `path` when the block ends without an error.
 
-    Yields the file and its temporary path. The previous file at `path` is renamed to `keep`.
+    Yields the file and its temporary path. The previous file at `path` is renamed to `keep`, or
+    refused without `overwrite`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary_path(path.parent)
@@ -85,7 +89,7 @@ def new_file(path: Path, *, keep: Path | None = None) -> Iterator[tuple[Buffered
             os.fsync(file.fileno())
             if keep is not None and path.exists():
                 os.replace(path, keep)
-            os.replace(temporary, path)
+            os.replace(temporary, path) if overwrite else _rename_to_free(temporary, path)
         sync_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -175,8 +179,9 @@ def new_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield temporary
         _sync_tree(temporary)
-        check_free(target, overwrite)  # another process may have been faster
-        if os.path.lexists(target):
+        if not overwrite:
+            _rename_to_free(temporary, target)
+        elif os.path.lexists(target):
             _exchange(temporary, target)
             # What was there before has the temporary name, and is removed below or swept.
             if temporary.is_symlink() or not temporary.is_dir():
@@ -190,15 +195,33 @@ def new_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
         _unfinished.discard(temporary)
 
 
-def _exchange(one: Path, two: Path) -> None:
-    """Swap two names at once, so that a kill leaves neither name without its file or folder."""
+def _renamed(one: Path, two: Path, how: int) -> bool:
+    """Rename in one step, as `how` says; False if the file system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     paths = os.fsencode(one), os.fsencode(two)
-    if libc.renameat2(AT_FDCWD, paths[0], AT_FDCWD, paths[1], RENAME_EXCHANGE) == 0:
-        return
+    if libc.renameat2(AT_FDCWD, paths[0], AT_FDCWD, paths[1], how) == 0:
+        return True
     if (code := ctypes.get_errno()) not in (errno.EINVAL, errno.ENOSYS):
         raise OSError(code, os.strerror(code), str(two))
-    # This file system cannot. `_sweep` ignores the name in between, so a kill loses nothing.
+    return False
+
+
+def _rename_to_free(one: Path, two: Path) -> None:
+    """Rename `one` to `two`, unless another process was faster and `two` exists."""
+    try:
+        if _renamed(one, two, RENAME_NOREPLACE):
+            return
+    except FileExistsError:
+        pass
+    check_free(two)
+    os.replace(one, two)
+
+
+def _exchange(one: Path, two: Path) -> None:
+    """Swap two names at once, so that a kill leaves neither name without its file or folder."""
+    if _renamed(one, two, RENAME_EXCHANGE):
+        return
+    # `_sweep` ignores the name in between, so a kill loses nothing.
     aside = two.with_name(f".{two.name[:100]}.old-{os.urandom(4).hex()}")
     os.replace(two, aside)
     os.replace(one, two)

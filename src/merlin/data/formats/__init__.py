@@ -43,8 +43,8 @@ def _read_native(name: str, phi: Sequence[int] | None) -> Dataset:
 
 
 FORMATS: dict[str, Format] = {
-    "wgcsl": Format(wgcsl.read, lambda data, name, _: wgcsl.write(data, name)),
-    "ogbench": Format(ogbench.read, lambda data, name, _: ogbench.write(data, name)),
+    "wgcsl": Format(wgcsl.read, wgcsl.write),
+    "ogbench": Format(ogbench.read, ogbench.write),
     "minari": Format(minari.read, minari.write),
     "native": Format(
         _read_native, lambda data, name, overwrite: native.save(data, name, overwrite=overwrite)

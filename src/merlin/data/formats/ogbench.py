@@ -104,7 +104,7 @@ def _read(path: str, phi: Sequence[int] | None) -> Dataset:
     )
 
 
-def write(data: Dataset, path: str) -> None:
+def write(data: Dataset, path: str, overwrite: bool = False) -> None:
     """Write an .npz that OGBench's loader and `read` both accept."""
     if path.startswith(PREFIX):
         raise MerlinError(f"{path}: OGBench's folder is for its downloads; name a file, X.npz.")
@@ -126,7 +126,7 @@ def write(data: Dataset, path: str) -> None:
         content["achieved_goals"] = data.achieved_goals
     file = io.BytesIO()
     np.savez_compressed(file, allow_pickle=False, **content)
-    write_bytes(Path(path), file.getvalue())
+    write_bytes(Path(path), file.getvalue(), overwrite=overwrite)
 
 
 def _ends(terminals: np.ndarray, path: str) -> np.ndarray:

@@ -64,7 +64,7 @@ def read(path: str, phi: Sequence[int] | None = None) -> Dataset:
     )
 
 
-def write(data: Dataset, path: str) -> None:
+def write(data: Dataset, path: str, overwrite: bool = False) -> None:
     """Write a buffer.pkl; episodes must have equal lengths and desired goals."""
     if data.desired_goals is None:
         raise MerlinError(f"{path}: this format needs desired goals, which the data lacks.")
@@ -86,7 +86,8 @@ def write(data: Dataset, path: str) -> None:
     plain = {key: np.ascontiguousarray(array) for key, array in content.items()}
     program = pickle.dumps(plain, protocol=4)
     # Unpicklers stop at the end of the program, so they never see the checksum.
-    write_bytes(Path(path), program + MARK + hashlib.sha256(program).hexdigest().encode())
+    sealed = program + MARK + hashlib.sha256(program).hexdigest().encode()
+    write_bytes(Path(path), sealed, overwrite=overwrite)
 
 
 def _verify(file: BinaryIO, path: str) -> None:
