@@ -273,3 +273,18 @@ def test_data_in_memory_cannot_be_found_again(tmp_path):
     with pytest.raises(MerlinError, match="data in memory"):
         resume(tmp_path / "run", updates=20)
     train(data, tmp_path / "run", updates=20, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: {"actions": data.actions * 3}, r"actions.*episode \d+.*outside"),
+        (lambda data: {"actions": data.actions[:-1]}, "actions.*rows, not the"),
+        (lambda data: {"observations": np.full_like(data.observations, np.nan)}, "observations.*"),
+    ],
+)
+def test_data_that_was_changed_after_loading_is_checked(point_data, tmp_path, change, said):
+    data = replace(point_data, **change(point_data))
+    with pytest.raises(MerlinError, match=f"^dataset.*{said}"):
+        merlin.train("merlin", data, updates=1, out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []

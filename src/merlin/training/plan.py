@@ -242,9 +242,12 @@ class Plan:
 
 
 def opened(data: Dataset | str | Path) -> Dataset:
-    """Return a dataset, or load it from a path; run the checks that loading skipped."""
+    """Return a dataset, or load it from a path.
+
+    A dataset is checked even if it was loaded, since it may have been changed since then.
+    """
     if isinstance(data, Dataset):
-        return data if data.source is not None else validate(data, "dataset", one_file=True)
+        return validate(data, "dataset", one_file=True)
     if not is_data(str(data)):
         raise MerlinError(
             f"data: there is no dataset at {data}; give the path of one, or collect one first."
