@@ -93,6 +93,19 @@ def test_a_member_with_two_names_is_refused(tmp_path, rng):
         load(path)
 
 
+def test_members_that_the_directory_hides_are_missed(tmp_path):
+    """The length of a member's comment swallows the members behind it, here all goals."""
+    write(episodes(np.random.default_rng(0)), tmp_path, "ogbench", "a")
+    path = tmp_path / "a.npz"
+    content = bytearray(path.read_bytes())
+    entry = content.rindex(b"action_high.npy") - 46
+    behind = content.rindex(b"PK\5\6") - entry - 46 - len(b"action_high.npy")
+    content[entry + 32 : entry + 34] = behind.to_bytes(2, "little")
+    path.write_bytes(content)
+    with pytest.raises(MerlinError, match="does not list all members"):
+        load(path)
+
+
 @pytest.mark.parametrize("lengths", [(4 * 10**7,), (4, 4 * 10**7)])
 def test_a_row_of_parquet_that_unpacks_to_too_much(tmp_path, lengths):
     """Runs of equal numbers take a few bytes; the rows are few, so their number tells nothing."""

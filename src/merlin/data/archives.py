@@ -16,6 +16,9 @@ from merlin.io.files import open_regular
 FREE_BYTES, RATIO = 1 << 28, 200
 """Compressed data may unpack to this many bytes, or to this many times the file's size."""
 
+END_BYTES = 22 + (1 << 16)
+"""The most that the last record of a zip archive takes."""
+
 
 def check_unpacked(where: str | Path, unpacked: int, stored: int) -> None:
     """Raise an error for data that claims to be far larger than its file, before allocating memory.
@@ -66,12 +69,22 @@ def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Read those of the named arrays that an .npz holds, verifying their checksums."""
     wanted = {f"{name}.npy": name for name in names}
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        _check_directory(file, archive)
         for member in archive.infolist():
             archive.open(member).close()  # fails if the two copies of the name differ
         members = [member for member in archive.infolist() if member.filename in wanted]
         unpacked = sum(member.file_size for member in members)
         check_unpacked(path, unpacked, os.fstat(file.fileno()).st_size)
         return {wanted[member.filename]: _array(archive, member) for member in members}
+
+
+def _check_directory(file: IO[bytes], archive: zipfile.ZipFile) -> None:
+    """Raise an error if members are missing: damaged lengths in the directory hide those behind."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - END_BYTES))
+    end = file.read()
+    at = end.rfind(b"PK\5\6") + 10  # the number of members is at this place of the last record
+    if int.from_bytes(end[at : at + 2], "little") != len(archive.infolist()):
+        raise ValueError("its directory does not list all members")
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
