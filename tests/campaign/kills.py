@@ -28,6 +28,7 @@ class Scenario:
     codes: tuple[int, ...] = (0,)
     kills: int = KILLS
     keeps: bool = False  # whether what was there before must be there after every kill
+    once: bool = False  # whether the command refuses to make again what is complete
 
 
 def scenarios(material: Material) -> list[Scenario]:
@@ -44,7 +45,7 @@ def scenarios(material: Material) -> list[Scenario]:
             ["train", "--out", "run", "--resume"],
             ("run/seed-0/*.safetensors", "run/seed-0/result.json", "run/result.json"),
         ),
-        Scenario("collect", collect, collect, ("d/*",)),
+        Scenario("collect", collect, collect, ("d/*",), once=True),
         Scenario("report", ["report", "bench"], ["report", "bench"], ("bench/**/*",)),
         Scenario("bench", bench, bench, ("b/cells/*/run/seed-0/*.safetensors",), (0, 1), 3),
     ]
@@ -113,7 +114,8 @@ def _killed(
     else:
         time.sleep(ENDING)
         ended = run(_next(scenario, place), place, **_environment(place))
-    problem = ended.problem(*scenario.codes)
+    refused = (2,) if scenario.once and complete else ()  # the kill came after the last rename
+    problem = ended.problem(*scenario.codes, *refused)
     left = [path.name for path in place.rglob(".merlin-*")]
     made = content(place, *scenario.files)
     if (
