@@ -2,6 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Packages are installed without compiling them, so Python must be allowed to cache bytecode:
+# otherwise every process of the tests compiles JAX again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-more smoke slow campaign bench bench-stitching bench-runtime bench-actions bench-pixels bench-logs lint format docs clean
 
 demo: .venv/.installed
