@@ -32,7 +32,7 @@ class Mixture(NamedTuple):
         return Mixture(heights[..., :1, :], *(part[..., :1, :, :] for part in others))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Gaussians:
     """Interprets the outputs of a network as a mixture over actions."""
 
@@ -107,7 +107,7 @@ class Gaussians:
         return proposed, self.log_density(mixture, proposed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Critic:
     """The critic of Merlin-map, which chooses among proposals; inputs are standardised."""
 
@@ -121,7 +121,7 @@ class Critic:
         return value * -1.0 - likely * (self.caution * self.square_error)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Judge:
     """Evaluates proposals; its states and goals are standardised."""
 

@@ -33,7 +33,7 @@ class Filter(NamedTuple):
     padding: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cnn:
     """How a policy maps images to features.
 

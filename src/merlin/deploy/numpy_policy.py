@@ -21,6 +21,8 @@ from merlin.errors import MerlinError
 from merlin.io.observations import batch_size, checked, state_and_goal
 from merlin.training.folder import policy_file
 
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
 
 def load(
     path: str | Path, *, seed: int | None = None, checkpoint: str = "final"
@@ -55,6 +57,9 @@ class Policy:
         scale = np.concatenate([weights.observation_scale, weights.goal_scale])
         self._sizes = states, goals
         self._cnn = weights.cnn
+        # The shapes of inputs that can be used as they are; images never can.
+        self._states = None if weights.cnn else (states,)
+        self._goals = None if weights.cnn else (goals,)
         self._ones = np.ones(states + goals, np.float32)
         self._shift = np.concatenate([weights.observation_mean, weights.goal_mean])
         limit = np.concatenate([weights.observation_limit, weights.goal_limit])
@@ -95,7 +100,7 @@ class Policy:
         replaces the policy's default.
         """
         state, wanted = state_and_goal(observation, goal)
-        if self._cnn is None and horizon is None and self._fits(state, wanted):
+        if horizon is None and self._fits(state, self._states) and self._fits(wanted, self._goals):
             return self._act(state, wanted, None)
         cnn, (states, goals) = self._cnn, self._sizes
         image = None if cnn is None else cnn.shape
@@ -115,12 +120,10 @@ class Policy:
         each = ({name: x[row] for name, x in spread.items()} for row in range(rows))
         return np.stack([self._seen(**one) for one in each])
 
-    def _fits(self, state: Any, goal: Any) -> bool:
-        """Whether both are plain vectors of the right sizes, which need no further checks."""
-        for x, size in ((state, self._sizes[0]), (goal, self._sizes[1])):
-            if type(x) is not np.ndarray or x.shape != (size,) or x.dtype.kind != "f":
-                return False
-        return True
+    @staticmethod
+    def _fits(x: Any, shape: tuple[int, ...] | None) -> bool:
+        """Whether it is a plain vector of the right size, which needs no further checks."""
+        return type(x) is np.ndarray and x.shape == shape and x.dtype in FLOATS
 
     def _seen(
         self, observation: np.ndarray, goal: np.ndarray, horizon: np.ndarray | None = None

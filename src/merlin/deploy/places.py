@@ -25,7 +25,7 @@ class Reach(NamedTuple):
     confidence: Any  # that the goal can be reached, from 0 to 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Hazard:
     """The model of the steps to a near goal (see `nets.hazard`)."""
 
@@ -55,7 +55,7 @@ class Hazard:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Places:
     """The map stored in a policy file."""
 

@@ -49,7 +49,7 @@ class Constants:
     max_bins: int = 64  # maximum number of classes of the temporal distance
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Weights:
     """The content of a policy file: normalisers, a network and the action range.
 

@@ -10,21 +10,22 @@ from merlin.errors import MerlinError
 
 def state_and_goal(observation: Any, goal: Any) -> tuple[Any, Any]:
     """Observation and goal, from `policy(observation, goal)` or from Gymnasium's dict."""
-    if not isinstance(observation, Mapping):
-        if goal is None:
+    if isinstance(observation, (dict, Mapping)):  # dict first: the abstract class is slower
+        if goal is not None:
             raise MerlinError(
-                "goal: is missing; call policy(observation, goal), or give a dict with "
-                "'observation' and 'desired_goal'."
+                "goal: is given in addition to a dict that has its own; give only one of them."
             )
-        return observation, goal
-    if goal is not None:
+        try:
+            return observation["observation"], observation["desired_goal"]
+        except KeyError:
+            missing = "desired_goal" if "observation" in observation else "observation"
+            raise MerlinError(f"observation: the dict has no {missing!r}; add it.") from None
+    if goal is None:
         raise MerlinError(
-            "goal: is given in addition to a dict that has its own; give only one of them."
+            "goal: is missing; call policy(observation, goal), or give a dict with "
+            "'observation' and 'desired_goal'."
         )
-    for key in ("observation", "desired_goal"):
-        if key not in observation:
-            raise MerlinError(f"observation: the dict has no {key!r}; add it.")
-    return observation["observation"], observation["desired_goal"]
+    return observation, goal
 
 
 def checked(value: Any, shape: tuple[int, ...], what: str) -> np.ndarray:

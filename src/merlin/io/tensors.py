@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,8 @@ def write(
     gigabyte without releasing the GIL, so that no signal is handled meanwhile. The previous file is
     renamed to `keep`.
     """
+    from concurrent.futures import ThreadPoolExecutor  # reading, as on a robot, needs no threads
+
     order = list(KINDS.values())
     named = [(KINDS[array.dtype.name], name, array) for name, array in arrays.items()]
     named.sort(key=lambda entry: (-order.index(entry[0]), entry[1]))
