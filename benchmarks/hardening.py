@@ -3,8 +3,9 @@
     python benchmarks/hardening.py --megabytes 2000 --against PATH_TO_OTHER_CHECKOUT/src
 
 Prints the least processor time of each, which other work on the machine hardly changes: from the
-start of a process to its first action, 20,000 actions, loading, and 20,000 updates. With --against, the same is measured with another checkout of merlin, in turns with this one, and the
-ratio is printed: 1.03 is 3 % slower.
+start of a process to its first action, 20,000 actions, loading, and 20,000 updates. With --against,
+the same is measured with another checkout of merlin, in turns with this one, and the ratio is
+printed: 1.03 is 3 % slower.
 """
 
 import argparse
@@ -86,7 +87,8 @@ def prepare(source: Path, work: Path, megabytes: int) -> None:
 def measure(source: Path, work: Path) -> dict[str, float]:
     """The seconds of processor time of each, in a process of its own."""
     command = [sys.executable, "-c", MEASURE, str(work)]
-    ended = subprocess.run(command, env=environment(source), stdout=subprocess.PIPE, text=True, check=True)
+    how = {"env": environment(source), "stdout": subprocess.PIPE, "text": True, "check": True}
+    ended = subprocess.run(command, **how)
     return json.loads(ended.stdout.splitlines()[-1])
 
 
