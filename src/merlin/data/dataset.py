@@ -294,7 +294,8 @@ def validate(data: Dataset, where: str = "dataset", *, one_file: bool = False) -
     _check_shapes(data, place)
     _check_bounds(data, place)
     for name, array in data.arrays().items():
-        if array.dtype == np.float32:
+        again = name == "achieved_goals" and array is data.observations
+        if array.dtype == np.float32 and not again:
             _check_numbers(data, name, array, place)
     return data
 

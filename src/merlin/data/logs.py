@@ -4,6 +4,7 @@ The reader of a format returns a `Log`. The columns for state, action and goal a
 index and resolved here, so all formats share one syntax.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -84,9 +85,9 @@ def to_dataset(log: Log, fields: Fields) -> Dataset:
     clocks = clocks_in(name for name, column in log.columns.items() if column.shape == ())
     arrays = log.read(list(dict.fromkeys([*(p.column for p in (*state, *action, *goal)), *clocks])))
     observations = _take(log, arrays, state)
-    kept = np.ones(len(observations), bool)
-    kept[log.ends - 1] = False
-    actions = _take(log, arrays, action)[kept]
+    actions = _take(log, arrays, action)
+    starts = np.concatenate([[0], log.ends]).astype(np.int64)
+    actions = np.concatenate([actions[a : b - 1] for a, b in itertools.pairwise(starts.tolist())])
     if goal:
         achieved = _take(log, arrays, goal)
     else:
@@ -108,7 +109,7 @@ def to_dataset(log: Log, fields: Fields) -> Dataset:
         actions=actions,
         achieved_goals=achieved,
         desired_goals=None,
-        starts=np.concatenate([[0], log.ends]).astype(np.int64),
+        starts=starts,
         action_low=low,
         action_high=high,
         provenance={LOG: about},

@@ -1,80 +1,120 @@
 """Read numbers from parquet files. pyarrow is imported on first use."""
 
+import itertools
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from merlin.data.archives import check_unpacked
 from merlin.data.conversion import reading
 from merlin.data.logs import Column, regular_file
-from merlin.data.parquet_pages import check_pages
+from merlin.data.parquet_pages import Chunks, find_chunks, unpacked_bytes
 from merlin.errors import MerlinError
 from merlin.io.extras import require
 
-BATCH = 1 << 16
+BATCH, MOST_THREADS = 1 << 14, 4
 
 
-def columns(file: Path) -> dict[str, Column]:
-    """The columns of a file that hold numbers or vectors of numbers."""
-    opened = _open(file)
-    found = {}
-    with reading(file, "parquet"):
+class _File(NamedTuple):
+    path: Path
+    size: int  # in bytes
+    rows: int
+    leaves: tuple[str, ...]  # the names of its columns, and of what is nested in them
+    chunks: Chunks
+
+
+class Table:
+    """The rows of several parquet files with the same columns, back to back.
+
+    `columns` are those of the first file that hold numbers or vectors of numbers.
+    """
+
+    def __init__(self, paths: Sequence[Path]):
+        self._files = [_inspect(path) for path in paths]
+        self.columns, self._dtypes = dict[str, Column](), dict[str, np.dtype]()
+        for first in self._files[:1]:
+            with reading(first.path, "parquet"):
+                self._find_columns(first)
+
+    def _find_columns(self, file: _File) -> None:
+        opened = _open(file.path)
         for field in opened.schema_arrow:
             kind, shape = field.type, tuple[int, ...]()
             if _is_list(kind):
-                kind, shape = kind.value_type, (_width(opened, field.name, file),)
+                kind, shape = kind.value_type, (_width(file, opened, field),)
             if _is_number(kind) and 0 not in shape:
-                found[field.name] = Column(shape)
-    return found
+                self.columns[field.name] = Column(shape)
+                self._dtypes[field.name] = np.dtype(kind.to_pandas_dtype())
+
+    def read(self, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Read columns of all files, a few files at a time."""
+        ends = list(itertools.accumulate(file.rows for file in self._files))
+        found = {}
+        for name in names:
+            shape, dtype = (ends[-1], *self.columns[name].shape), self._dtypes[name]
+            size = sum(file.size for file in self._files)
+            check_unpacked(self._files[0].path, math.prod(shape) * dtype.itemsize, size)
+            found[name] = np.empty(shape, dtype)
+        alone = len(self._files) == 1
+        with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
+            tasks = [
+                pool.submit(_fill, found, file, end, use_threads=alone)
+                for file, end in zip(_checked(self._files, names), ends, strict=True)
+            ]
+        for task in tasks:
+            task.result()
+        return found
 
 
-def count_rows(file: Path) -> int:
-    return _open(file).metadata.num_rows
+def _fill(found: Mapping[str, np.ndarray], file: _File, end: int, *, use_threads: bool) -> None:
+    """Read the rows of a file to their place, which ends at row `end`."""
+    row = end - file.rows
+    with reading(file.path, "parquet"):
+        # In batches, so that rows a damaged file claims to have are never unpacked.
+        for batch in _open(file.path).iter_batches(BATCH, None, list(found), use_threads):
+            if row + len(batch) > end:
+                raise ValueError("it has more rows than it says")
+            for name, places in found.items():
+                _copy(batch.column(name), places[row : row + len(batch)], f"{file.path}: {name}")
+            row += len(batch)
+        if row != end:
+            raise ValueError("it has fewer rows than it says")
 
 
-def read(files: Sequence[Path], known: dict[str, Column], names: Sequence[str]) -> dict[str, Any]:
-    """Read columns of several files, back to back."""
-    rows = sum(count_rows(file) for file in files)
-    found: dict[str, np.ndarray] = {}
-    row = 0
+def _checked(files: Sequence[_File], names: Sequence[str]) -> Iterator[_File]:
+    """The files, until their columns unpack, taken together, to far more than their size."""
+    begin = tuple(f"{name}." for name in names)
+    size = sum(file.size for file in files)
+    unpacked = 0
     for file in files:
-        opened = _open(file)
-        with reading(file, "parquet"):
-            check_pages(file, names)
-            for name in names if not found else ():
-                dtype = np.dtype(_value_type(opened, name).to_pandas_dtype())
-                shape = (rows, *known[name].shape)
-                size = sum(other.stat().st_size for other in files)
-                check_unpacked(file, math.prod(shape) * dtype.itemsize, size)
-                found[name] = np.empty(shape, dtype)
-            end = row + opened.metadata.num_rows
-            # In batches, so that rows a damaged file claims to have are never unpacked.
-            for batch in opened.iter_batches(batch_size=BATCH, columns=list(names)):
-                if row + len(batch) > end:
-                    raise ValueError("it has more rows than it says")
-                for name in names:
-                    place = found[name][row : row + len(batch)]
-                    _copy(batch.column(name), place, f"{file}: {name}")
-                row += len(batch)
-            if row != end:
-                raise ValueError("it has fewer rows than it says")
-    return found
+        chosen = [k for k, leaf in enumerate(file.leaves) if f"{leaf}.".startswith(begin)]
+        with reading(file.path, "parquet"):
+            unpacked += unpacked_bytes(file.path, file.chunks[:, chosen])
+        check_unpacked(file.path, unpacked, size)
+        yield file
 
 
-def _open(file: Path) -> Any:
-    parquet = _arrow("parquet")
-    size = regular_file(file).stat().st_size
-    with reading(file, "parquet"):
-        # Since version 14.0.1, pyarrow creates no Python objects from a schema. Only the sizes in
-        # the metadata are used here: inspecting a damaged row group aborts the process.
-        opened = parquet.ParquetFile(file)
-        if opened.metadata.num_rows < 0:
+def _inspect(path: Path) -> _File:
+    size = regular_file(path).stat().st_size
+    with reading(path, "parquet"):
+        opened = _open(path)
+        rows = opened.metadata.num_rows
+        if rows < 0:
             raise ValueError("it claims a negative number of rows")
-        check_unpacked(file, 8 * opened.metadata.num_rows, size)
-        return opened
+        check_unpacked(path, 8 * rows, size)
+        leaves = tuple(opened.schema.column(k).path for k in range(len(opened.schema)))
+        return _File(path, size, rows, leaves, find_chunks(path, len(leaves)))
+
+
+def _open(path: Path) -> Any:
+    # Since version 14.0.1, pyarrow creates no Python objects from a schema. Only the sizes in the
+    # metadata are used here: inspecting a damaged row group aborts the process.
+    return _arrow("parquet").ParquetFile(path)
 
 
 def _copy(array: Any, place: np.ndarray, where: str) -> None:
@@ -94,20 +134,14 @@ def _copy(array: Any, place: np.ndarray, where: str) -> None:
     place[:] = values.to_numpy(zero_copy_only=False).reshape(rows, width)
 
 
-def _width(opened: Any, name: str, file: Path) -> int:
+def _width(file: _File, opened: Any, field: Any) -> int:
     """The length of the vectors in a column, taken from the first row."""
-    kind = opened.schema_arrow.field(name).type
-    if _is_fixed(kind):
-        return kind.list_size
-    check_pages(file, [name])
-    for batch in opened.iter_batches(batch_size=1, columns=[name]):
-        return len(batch.column(0).flatten())
+    if _is_fixed(field.type):
+        return field.type.list_size
+    for _ in _checked([file], [field.name]):
+        for batch in opened.iter_batches(batch_size=1, columns=[field.name]):
+            return len(batch.column(0).flatten())
     return 0
-
-
-def _value_type(opened: Any, name: str) -> Any:
-    kind = opened.schema_arrow.field(name).type
-    return kind.value_type if _is_list(kind) else kind
 
 
 def _is_list(kind: Any) -> bool:

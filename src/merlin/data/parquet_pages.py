@@ -2,138 +2,90 @@
 
 A page of a few bytes can stand for a thousand million equal numbers, and a reader allocates them
 all. The footer tells where the pages of a column are, and the header of each page tells how many
-values and bytes it unpacks to. Both are Thrift structs in the compact protocol.
+values and bytes it unpacks to.
 """
 
 import os
-from collections.abc import Collection
 from pathlib import Path
-from typing import Any, BinaryIO
 
-from merlin.data.archives import check_unpacked
+import numpy as np
+from jaxtyping import Int
+
+from merlin.data.thrift import INT32, INT64, read_struct
 from merlin.io.files import open_regular
 
 MAGIC = b"PAR1"
-MOST_DEPTH, MOST_PAGES, MOST_FOOTER, HEADER_BYTES = 16, 300_000, 1 << 24, 1 << 13
+MOST_PAGES, MOST_FOOTER, HEADER_BYTES = 300_000, 1 << 24, 1 << 7
 VALUE_BYTES = 8
 ROW_GROUPS, COLUMNS, FILE, META = 4, 1, 1, 3
-PATH, COMPRESSED, DATA_OFFSET, DICTIONARY_OFFSET = 3, 7, 9, 11
-UNPACKED_SIZE, PACKED_SIZE, PAGE_HEADERS = 2, 3, (5, 7, 8)
+COMPRESSED, DATA_OFFSET, DICTIONARY_OFFSET = 7, 9, 11
+CHUNK = {FILE: None, META: dict.fromkeys((COMPRESSED, DATA_OFFSET, DICTIONARY_OFFSET), INT64)}
+FOOTER = {ROW_GROUPS: [{COLUMNS: [CHUNK]}]}
+UNPACKED_SIZE, PACKED_SIZE, KINDS = 2, 3, (5, 7, 8)
+PAGE = {UNPACKED_SIZE: INT32, PACKED_SIZE: INT32, **{kind: {1: INT32} for kind in KINDS}}
 """Numbers of the fields in the footer, its row groups and columns, and in the header of a page."""
-_BINARY, _STRUCT, _LISTS = 8, 12, (9, 10)
+
+Chunks = Int[np.ndarray, "groups columns 2"]
+"""Where each column of each row group begins and ends in the file."""
 
 
-def check_pages(path: Path, names: Collection[str]) -> None:
-    """Refuse a file whose named columns unpack to far more than its size."""
+def find_chunks(path: Path, columns: int) -> Chunks:
+    """Read from the footer where the columns are; `columns` is how many the schema has."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        footer = _footer(file, size)
-        unpacked = pages = 0
-        for group in footer.get(ROW_GROUPS, []):
-            for column in group.get(COLUMNS, []):
-                if FILE in column:
-                    raise ValueError("a column is kept in another file")
-                about = column.get(META, {})
-                if about.get(PATH, [b""])[0].decode(errors="replace") in names:
-                    sizes = _page_sizes(file, about, size, MOST_PAGES - pages)
-                    unpacked, pages = unpacked + sum(sizes), pages + len(sizes)
-                    check_unpacked(path, unpacked, size)
+        file.seek(max(size - 8, 0))
+        tail = file.read(8)
+        length = int.from_bytes(tail[:4], "little")
+        if tail[4:] != MAGIC or length + 12 > size or length > MOST_FOOTER:
+            raise ValueError("it does not end as parquet files do")
+        file.seek(size - 8 - length)
+        footer = file.read(length)
+    groups, _ = read_struct(footer, FOOTER)
+    found = []
+    for group in groups[ROW_GROUPS]:
+        if len(group[COLUMNS]) != columns:
+            raise ValueError("a row group does not hold every column once")
+        for chunk in group[COLUMNS]:
+            about = chunk[META]
+            at = about[DATA_OFFSET]
+            if 0 < (dictionary := about.get(DICTIONARY_OFFSET, at)) < at:
+                at = dictionary
+            if not 0 < at <= at + about[COMPRESSED] <= size:
+                raise ValueError("a column lies outside of the file")
+            found.append((at, at + about[COMPRESSED]))
+    return np.array(found, np.int64).reshape(-1, columns, 2)
 
 
-def _footer(file: BinaryIO, size: int) -> dict[int, Any]:
-    file.seek(max(size - 8, 0))
-    tail = file.read(8)
-    length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != MAGIC or length + 12 > size or length > MOST_FOOTER:
-        raise ValueError("it does not end as parquet files do")
-    file.seek(size - 8 - length)
-    return _Thrift(file.read(length)).struct()
+def unpacked_bytes(path: Path, chunks: Chunks) -> int:
+    """The memory that chosen columns take once unpacked, by the headers of their pages."""
+    places = chunks.reshape(-1, 2)
+    unpacked = pages = 0
+    with open_regular(path) as file:
+        if (places[:, 1] - places[:, 0]).sum(dtype=float) > os.fstat(file.fileno()).st_size:
+            raise ValueError("its columns overlap")
+        for at, end in places.tolist():
+            while at < end:
+                taken, packed = _page(file.fileno(), at)
+                unpacked, pages, at = unpacked + taken, pages + 1, at + packed
+                if pages > MOST_PAGES:
+                    raise ValueError(f"it has more than {MOST_PAGES} pages")
+    return unpacked
 
 
-def _page_sizes(file: BinaryIO, about: dict[int, Any], size: int, most: int) -> list[int]:
-    """The bytes that each page of one column of one row group unpacks to."""
-    at = about.get(DICTIONARY_OFFSET) or about[DATA_OFFSET]
-    at = min(at, about[DATA_OFFSET])
-    end, sizes = at + about[COMPRESSED], list[int]()
-    if not 0 < at <= end <= size:
-        raise ValueError("a column lies outside of the file")
-    while at < end:
-        file.seek(at)
-        content = file.read(HEADER_BYTES)
+def _page(file: int, at: int) -> tuple[int, int]:
+    """The bytes that a page unpacks to, and those that it takes in the file with its header."""
+    length = HEADER_BYTES
+    while True:
+        content = os.pread(file, length, at)
         try:
-            header = _Thrift(content)
-            found = header.struct()
+            header, behind = read_struct(content, PAGE)
+            break
         except IndexError:  # it has long statistics
-            header = _Thrift(content + file.read(1 << 24))
-            found = header.struct()
-        counts = [found[key].get(1, 0) for key in PAGE_HEADERS if key in found]
-        if min(found[UNPACKED_SIZE], found[PACKED_SIZE], *counts, 0) < 0:
-            raise ValueError("a page has a negative size")
-        sizes.append(found[UNPACKED_SIZE] + VALUE_BYTES * sum(counts))
-        if len(sizes) > most:
-            raise ValueError(f"it has more than {MOST_PAGES} pages")
-        at += header.at + found[PACKED_SIZE]
-    return sizes
-
-
-class _Thrift:
-    """Reads the compact protocol; structs become dicts by the numbers of their fields."""
-
-    def __init__(self, content: bytes):
-        self.content, self.at = content, 0
-
-    def struct(self, depth: int = 0) -> dict[int, Any]:
-        if depth > MOST_DEPTH:
-            raise ValueError("its metadata is nested too deeply")
-        found: dict[int, Any] = {}
-        number = 0
-        while head := self._byte():
-            number = number + (head >> 4) if head >> 4 else self._integer()
-            found[number] = self._value(head & 15, depth, within=False)
-        return found
-
-    def _value(self, kind: int, depth: int, *, within: bool) -> Any:
-        if kind in (1, 2):  # true and false: a byte of their own only within lists
-            return self._byte() if within else kind == 1
-        if kind == 3:
-            return self._byte()
-        if kind in (4, 5, 6):
-            return self._integer()
-        if kind == 7:
-            return self._bytes(8)
-        if kind == _BINARY:
-            return self._bytes(self._unsigned())
-        if kind in _LISTS:
-            head = self._byte()
-            count = self._unsigned() if head >> 4 == 15 else head >> 4
-            self._check(count)
-            return [self._value(head & 15, depth + 1, within=True) for _ in range(count)]
-        if kind == _STRUCT:
-            return self.struct(depth + 1)
-        raise ValueError(f"its metadata has a field of kind {kind}")
-
-    def _byte(self) -> int:
-        self.at += 1
-        return self.content[self.at - 1]
-
-    def _unsigned(self) -> int:
-        found = 0
-        for shift in range(0, 70, 7):
-            byte = self._byte()
-            found |= (byte & 127) << shift
-            if byte < 128:
-                return found
-        raise ValueError("its metadata has a number of too many bytes")
-
-    def _integer(self) -> int:
-        found = self._unsigned()
-        return (found >> 1) ^ -(found & 1)
-
-    def _bytes(self, count: int) -> bytes:
-        self._check(count)
-        self.at += count
-        return self.content[self.at - count : self.at]
-
-    def _check(self, count: int) -> None:
-        if count > len(self.content) - self.at:
-            raise IndexError("its metadata ends too early")
+            if len(content) < length:
+                raise
+            length *= 8
+    sizes = [header[UNPACKED_SIZE], header[PACKED_SIZE]]
+    counts = [header[kind].get(1, 0) for kind in KINDS if kind in header]
+    if not 0 <= min(sizes + counts) <= max(sizes + counts) < 1 << 31:
+        raise ValueError("a page has an impossible size")
+    return sizes[0] + VALUE_BYTES * sum(counts), behind + sizes[1]

@@ -45,14 +45,15 @@ def read(name: str, fields: Fields) -> Dataset:
         raise MerlinError(f"{folder / 'data'}: has no parquet files; copy the log again.")
     features = info.get("features")
     features = features if isinstance(features, dict) else {}
+    table = parquet.Table(files)
     columns = {
         key: Column(column.shape, _names(features.get(key), column))
-        for key, column in parquet.columns(files[0]).items()
+        for key, column in table.columns.items()
     }
     by = fields.episode or "episode_index"
     if by not in columns:
         raise MerlinError(f"{files[0]}: has no column {by}; name it with `episode`.")
-    numbers = parquet.read(files, columns, [by])[by]
+    numbers = table.read([by])[by]
     ends = episode_ends(numbers, name)
     for key, found in (("total_episodes", len(ends)), ("total_frames", int(ends[-1]))):
         if info.get(key) != found:
@@ -64,7 +65,7 @@ def read(name: str, fields: Fields) -> Dataset:
     videos = dict.fromkeys(lerobot_videos.cameras(features), Column((size, size, 3)))
 
     def read_columns(names: Sequence[str]) -> dict[str, np.ndarray]:
-        found = parquet.read(files, columns, [key for key in names if key not in videos])
+        found = table.read([key for key in names if key not in videos])
         lengths = np.diff(ends, prepend=0).tolist()
         for key in (key for key in names if key in videos):
             clips = lerobot_videos.clips(

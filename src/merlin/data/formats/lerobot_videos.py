@@ -52,13 +52,14 @@ def _parts(
     files = sorted(about.glob("chunk-*/*.parquet"))
     names = ["episode_index", *(f"videos/{key}/{x}" for x in ("chunk_index", "file_index"))]
     names.append(f"videos/{key}/from_timestamp")
-    known = parquet.columns(files[0]) if files else {}
-    if missing := [name for name in names if name not in known or known[name].shape != ()]:
+    told = parquet.Table(files)
+    numbers = [name for name, column in told.columns.items() if column.shape == ()]
+    if missing := [name for name in names if name not in numbers]:
         raise MerlinError(
             f"{about}: does not tell where the videos of {key} are (no column {missing[0]}); copy "
             "the log again, or leave the camera out of `state`."
         )
-    columns = parquet.read(files, known, names)
+    columns = told.read(names)
     table = np.stack([np.asarray(columns[name], np.float64) for name in names], axis=1)
     bad = ~np.isfinite(table).all(1) | (table < 0).any(1) | (table > MOST_SECONDS).any(1)
     if bad.any():

@@ -25,15 +25,15 @@ def read(name: str, fields: Fields) -> Dataset:
 
 
 def _parquet(path: Path, fields: Fields) -> Log:
-    columns = parquet.columns(path)
-    by = _episode_column(list(columns), fields.episode, path)
-    ends = episode_ends(parquet.read([path], columns, [by])[by], str(path))
+    table = parquet.Table([path])
+    by = _episode_column(list(table.columns), fields.episode, path)
+    ends = episode_ends(table.read([by])[by], str(path))
     return Log(
         where=str(path),
         format="parquet table",
-        columns={key: column for key, column in columns.items() if key != by},
+        columns={key: column for key, column in table.columns.items() if key != by},
         ends=ends,
-        read=lambda names: parquet.read([path], columns, names),
+        read=table.read,
     )
 
 
