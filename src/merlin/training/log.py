@@ -94,7 +94,10 @@ class Events:
 
 
 def read_metrics(path: Path) -> Iterator[tuple[dict[str, float], bytes]]:
-    """The rows of a log with their raw lines; a kill may have truncated the last one."""
+    """The rows of a log, and their lines as they were written; a kill may have truncated the last.
+
+    A flipped bit beyond the precision of a number is not in the line, nor a damaged newline.
+    """
     if not path.exists():
         return
     with open_regular(path) as file:
@@ -104,7 +107,7 @@ def read_metrics(path: Path) -> Iterator[tuple[dict[str, float], bytes]]:
                 whole = whole_line(line)
                 if whole is None:
                     return
-                line = whole + b"\n"
+                line = whole
             where = f"{path} line {number}"
             try:
                 content = read_as(dict[str, Any], parse_json(line), where)
@@ -112,4 +115,4 @@ def read_metrics(path: Path) -> Iterator[tuple[dict[str, float], bytes]]:
                 raise MerlinError(f"{where}: is not JSON; delete the line.") from None
             row = read_as(dict[str, float], unsealed(content, where), where)
             read_as(int, row.get("step"), where)
-            yield row, line
+            yield row, json.dumps(content).encode() + b"\n"
