@@ -22,6 +22,7 @@ from helpers.log_data import (
 from helpers.refusals import refuse
 from merlin.data import Dataset, Episode, load
 from merlin.data.clocks import odd_clocks
+from merlin.data.conversion import action_range
 from merlin.data.findings import action_kind, findings
 from merlin.data.formats import is_data
 from merlin.errors import MerlinError
@@ -310,3 +311,14 @@ def test_real_recordings_train_and_act(tmp_path, call, name, sizes, arguments):
     assert (data.action_low - 1e-3 <= action).all()
     assert (action <= data.action_high + 1e-3).all()
     call("train", "--out", run, "--resume", "--updates", "6")
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 1000])
+def test_the_range_of_actions_is_that_of_every_row(rng, rows):
+    actions = rng.normal(size=(rows, 3)).astype(np.float32)
+    low, high = action_range(actions)
+    alone = np.float32(rows == 1)  # a constant gets one unit on either side
+    assert np.allclose([low + alone, high - alone], [actions.min(0), actions.max(0)], atol=1e-6)
+    actions[rows // 2, 1] = np.inf  # is left for validation to tell of
+    low, high = action_range(actions)
+    assert np.isfinite([low, high]).all()
