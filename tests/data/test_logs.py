@@ -20,8 +20,10 @@ from helpers.log_data import (
     write_zarr_array,
 )
 from helpers.refusals import refuse
+from merlin.cli import main
 from merlin.data import Dataset, Episode, load
 from merlin.data.clocks import odd_clocks
+from merlin.data.conversion import action_range
 from merlin.data.findings import action_kind, findings
 from merlin.data.formats import is_data
 from merlin.errors import MerlinError
@@ -310,3 +312,25 @@ def test_real_recordings_train_and_act(tmp_path, call, name, sizes, arguments):
     assert (data.action_low - 1e-3 <= action).all()
     assert (action <= data.action_high + 1e-3).all()
     call("train", "--out", run, "--resume", "--updates", "6")
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 1000])
+def test_the_range_of_actions_is_that_of_every_row(rng, rows):
+    actions = rng.normal(size=(rows, 3)).astype(np.float32)
+    low, high = action_range(actions)
+    alone = np.float32(rows == 1)  # a constant gets one unit on either side
+    assert np.allclose([low + alone, high - alone], [actions.min(0), actions.max(0)], atol=1e-6)
+    actions[rows // 2, 1] = np.inf  # is left for validation to tell of
+    low, high = action_range(actions)
+    assert np.isfinite([low, high]).all()
+
+
+def test_text_page_and_json_name_the_option_for_a_camera(rng, tmp_path, capsys):
+    path, _, _ = write_log(tmp_path, "lerobot-v3", rng)
+    info = json.loads((path / "meta" / "info.json").read_text())
+    info["features"] = {"observation.images.top": {"dtype": "video", "shape": [8, 8, 3]}}
+    (path / "meta" / "info.json").write_text(json.dumps(info))
+    main(["info", str(path), "--html", str(tmp_path / "page.html")])
+    main(["info", str(path), "--json"])
+    written = (tmp_path / "page.html").read_text(), *capsys.readouterr().out.split('{"path"')
+    assert all("(top); name a video with --state to learn from it" in text for text in written)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import merlin
+from helpers.log_data import write_log
 from helpers.sizes import SCHEDULE, SMALL
 from merlin.cli import main
 from merlin.data.goal_table import read_goals
@@ -224,13 +225,42 @@ def test_the_command_prints_and_writes_a_page(run, tmp_path, capsys):
     assert told["goals"][0]["support"] > told["goals"][1]["support"] == 0
 
 
-def test_data_and_runs_without_held_out_episodes_are_refused(reach, run_folder, capsys):
-    refusals = ((reach.source, "train a policy first"), (run_folder, "has no held-out episodes"))
-    for where, why in refusals:
-        with pytest.raises(SystemExit) as stop:
-            main(["trust", str(where)])
-        assert stop.value.code == 2
-        assert why in capsys.readouterr().err
+def refusal(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main(["trust", *map(str, words)])
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_runs_without_held_out_episodes_are_refused(run_folder, capsys):
+    assert "has no held-out episodes" in refusal(capsys, run_folder)
+
+
+@pytest.mark.parametrize("option", [["--out", "x"], ["--updates", "9"], ["--phi", "0:2"]])
+def test_a_run_is_not_trained_again(run, capsys, option):
+    assert f"{option[0]}: is for data" in refusal(capsys, run.folder, *option)
+
+
+def test_data_is_trained_on_first(rng, tmp_path, capsys):
+    """And what is kept with --out is a run, of which trust says the same again."""
+    log, _, _ = write_log(tmp_path, "csv", rng, (30, 20, 25))
+    words = [str(log), "--phi", "0:2", "--updates", "5"]
+    assert "best is kept in a run" in refusal(capsys, *words, "--checkpoint", "best")
+    main(["trust", *words, "--json"])
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (told["training_episodes"], told["held_out_episodes"], told["run"]) == (2, 1, None)
+    assert {path.name for path in tmp_path.iterdir()} == {log.name}
+    folder = tmp_path / "run"
+    main(["trust", *words, "--out", str(folder), "--json"])
+    kept = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert kept == {**told, "run": str(folder)}
+    main(["trust", str(folder), "--json"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == kept
+
+
+def test_images_are_refused_before_anything_is_trained(tmp_path, capsys):
+    merlin.save(merlin.collect("PointReach", "random", episodes=3, pixels=True), tmp_path / "data")
+    assert "observations are images" in refusal(capsys, tmp_path / "data")
 
 
 @pytest.mark.more

@@ -63,6 +63,7 @@ class Info:
         if tolerance is None and task is not None and own(task.name) is None:
             tolerance = task.tolerance
         about = describe.describe(data, tolerance)
+        about["findings"] = [with_flags(finding, self) for finding in about["findings"]]
         summary = describe.in_words(data, tolerance)
         hints = describe.how_to_evaluate(data), describe.why_not_counted(data, tolerance)
         facts = [*_provenance(data.provenance)]
@@ -88,7 +89,7 @@ class Info:
             if about["findings"]:
                 print("\nunusual:")
             for finding in about["findings"]:
-                print(f"  {with_flags(finding, self)}")
+                print(f"  {finding}")
         return {"path": self.data, **about}
 
 

@@ -1,16 +1,27 @@
 """merlin trust"""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.table import Table
 
+from merlin import DEFAULT_METHOD
+from merlin.cli.columns import NONE, LogColumns
 from merlin.cli.show import console
 from merlin.errors import MerlinError
 from merlin.io.extras import check
 from merlin.io.files import write_bytes
+from merlin.io.interruption import interruptible
+
+if TYPE_CHECKING:
+    from merlin.data import Dataset
+    from merlin.training.runs import Run
+
+HELD_OUT = 0.1
+"""The share of episodes that data is judged by."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +33,15 @@ class Trust:
       merlin train logs/arm --algo merlin-plus --out runs/arm
       merlin trust runs/arm --html arm.html
       merlin trust runs/arm --goals goals.csv --json
+      merlin trust logs/arm --phi gripper.pos --out runs/arm
 
-    No simulator is needed: recorded transitions take its place.
+    No simulator is needed: recorded transitions take its place. Given data instead of a run, the
+    default method is trained first, with a tenth of the episodes held out.
     """
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """A run folder that was trained with held-out episodes."""
+    source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA|RUN")]
+    """A run folder that was trained with held-out episodes; or data to train on, as for `merlin
+    train`."""
     goals: Path | None = None
     """Goals to assess: a .csv or .npy file with one goal per row; by default goals spread over the
     held-out episodes."""
@@ -36,6 +50,11 @@ class Trust:
     stay: bool = False
     """Count a rehearsal only if it is still near the goal at its end: stricter, and too strict near
     the edges of the data."""
+    out: Path | None = None
+    """With data: the run folder to write; without it, the policy is not kept."""
+    updates: int | None = None
+    """With data: the number of gradient steps; by default 5000."""
+    columns: LogColumns = NONE
     checkpoint: str = "final"
     """Which policy to assess: final, or best."""
     html: Path | None = None
@@ -48,7 +67,6 @@ class Trust:
         from merlin.data.goal_table import read_goals
         from merlin.evaluation.trust import verdict
         from merlin.training.folder import is_run
-        from merlin.training.runs import load_run
 
         if self.html is not None:
             check("plots", "--html")
@@ -56,26 +74,61 @@ class Trust:
             raise MerlinError(
                 f"--tolerance: {self.tolerance} is not a distance; give a number above 0."
             )
-        if not is_run(self.run) and is_data(str(self.run)):
-            raise MerlinError(
-                f"{self.run}: is a dataset, not a run; train a policy first with "
-                f"`merlin train {self.run} --out RUN`, then use `merlin trust RUN`."
-            )
-        run = load_run(self.run, self.checkpoint)
+        trains = is_data(self.source) and not is_run(Path(self.source))
+        run, data = self._train() if trains else self._load()
         goals = None if self.goals is None else read_goals(self.goals, run.config.dimensions[-1])
-        found = run.trust(goals, tolerance=self.tolerance, stay=self.stay)
+        found = run.trust(goals, data=data, tolerance=self.tolerance, stay=self.stay)
         about, sentence = found.to_json(), verdict(found)
         if self.html is not None:
             from merlin.report.trust import page
 
             try:
-                write_bytes(self.html, page(str(self.run), sentence, about).encode())
+                write_bytes(self.html, page(self.source, sentence, about).encode())
             except OSError as error:
                 message = f"html {self.html}: cannot be written ({error.strerror})."
                 raise MerlinError(message) from None
         if not self.json:
-            _print(str(self.run), sentence, about)
-        return {"run": str(self.run), "checkpoint": self.checkpoint, "verdict": sentence, **about}
+            _print(self.source, sentence, about)
+        kept = None if run.folder is None else str(run.folder)
+        return {"run": kept, "checkpoint": self.checkpoint, "verdict": sentence, **about}
+
+    def _load(self) -> tuple["Run", None]:
+        from merlin.training.runs import load_run
+
+        given = {"out": self.out, "updates": self.updates, **self.columns.given()}
+        for name in (name for name, value in given.items() if value is not None):
+            raise MerlinError(
+                f"--{name.replace('_', '-')}: is for data that is trained on first; omit it, "
+                f"since {self.source} is a run."
+            )
+        return load_run(Path(self.source), self.checkpoint), None
+
+    def _train(self) -> tuple["Run", "Dataset"]:
+        from merlin.data import load
+        from merlin.evaluation.trust import check_vectors
+        from merlin.training.runs import load_run
+        from merlin.training.train import train
+
+        if self.out is None and self.checkpoint != "final":
+            raise MerlinError(f"--checkpoint: {self.checkpoint} is kept in a run; give --out.")
+        data = load(self.source, **self.columns.given())
+        check_vectors(data)
+        updates = 5000 if self.updates is None else self.updates
+        with interruptible(self._farewell):
+            run = train(
+                DEFAULT_METHOD,
+                data,
+                out=self.out,
+                quiet=False,
+                held_out=HELD_OUT,
+                updates=updates,
+            )
+        return (run if self.out is None else load_run(self.out, self.checkpoint)), data
+
+    def _farewell(self) -> str:
+        if self.out is None:
+            return "stopped; nothing is kept without --out."
+        return f"stopped; continue with `merlin train --out {shlex.quote(str(self.out))} --resume`."
 
 
 def _print(run: str, sentence: str, about: dict[str, Any]) -> None:

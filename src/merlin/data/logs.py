@@ -62,15 +62,21 @@ class Part(NamedTuple):
     stop: int
 
 
+class Rows(NamedTuple):
+    """All rows of some columns, by name, with the episodes back to back."""
+
+    arrays: Mapping[str, np.ndarray]
+    ends: Int[np.ndarray, " episodes"]  # one past the last row of each episode
+
+
 @dataclass(frozen=True)
 class Log:
-    """Recorded episodes back to back; `read` returns one array per column, with all rows."""
+    """A recording that is opened, and not yet read."""
 
     where: str
     format: str
     columns: Mapping[str, Column]
-    ends: Int[np.ndarray, " episodes"]  # one past the last row of each episode
-    read: Callable[[Sequence[str]], dict[str, np.ndarray]]
+    read: Callable[[Sequence[str]], Rows]
     about: Mapping[str, Any] = field(default_factory=dict)  # rate, robot, ... if known
 
 
@@ -83,13 +89,13 @@ def to_dataset(log: Log, fields: Fields) -> Dataset:
     action = select(log, fields.action, ACTION, "action")
     phi, goal = _goals(log, state, fields.phi)
     clocks = clocks_in(name for name, column in log.columns.items() if column.shape == ())
-    arrays = log.read(list(dict.fromkeys([*(p.column for p in (*state, *action, *goal)), *clocks])))
-    observations = _take(log, arrays, state)
-    actions = _take(log, arrays, action)
-    starts = np.concatenate([[0], log.ends]).astype(np.int64)
+    rows = log.read(list(dict.fromkeys([*(p.column for p in (*state, *action, *goal)), *clocks])))
+    observations = _take(log, rows, state)
+    actions = _take(log, rows, action)
+    starts = np.concatenate([[0], rows.ends]).astype(np.int64)
     actions = np.concatenate([actions[a : b - 1] for a, b in itertools.pairwise(starts.tolist())])
     if goal:
-        achieved = _take(log, arrays, goal)
+        achieved = _take(log, rows, goal)
     else:
         achieved = observations if phi is None else observations[:, list(phi)]
     low, high = action_range(actions) if actions.size else (np.zeros(0), np.zeros(0))
@@ -102,7 +108,8 @@ def to_dataset(log: Log, fields: Fields) -> Dataset:
         "state_names": _labels(log, state),
         "action_names": _labels(log, action),
     }
-    if odd := odd_clocks({name: arrays[name] for name in clocks}, log.ends, log.about.get("rate")):
+    times = {name: rows.arrays[name] for name in clocks}
+    if odd := odd_clocks(times, rows.ends, log.about.get("rate")):
         about["clocks"] = odd
     return Dataset(
         observations=observations,
@@ -194,9 +201,9 @@ def _goals(log: Log, state: list[Part], phi: Phi | None) -> tuple[tuple[int, ...
     return (tuple(where[p] for p in each), []) if set(each) <= where.keys() else (None, goal)
 
 
-def _take(log: Log, arrays: Mapping[str, np.ndarray], parts: Sequence[Part]) -> np.ndarray:
+def _take(log: Log, found: Rows, parts: Sequence[Part]) -> np.ndarray:
     """The chosen dimensions of all rows as one float32 array; uint8 images are kept."""
-    rows = int(log.ends[-1])
+    arrays, rows = found.arrays, int(found.ends[-1])
     for part in parts:
         array = arrays[part.column]
         if len(array) != rows or array.dtype.kind not in "biuf":

@@ -1,12 +1,13 @@
 """Read numbers from parquet files. pyarrow is imported on first use."""
 
+import functools
 import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +18,33 @@ from merlin.data.parquet_pages import Chunks, find_chunks, unpacked_bytes
 from merlin.errors import MerlinError
 from merlin.io.extras import require
 
-BATCH, MOST_THREADS = 1 << 14, 4
+BATCH, MOST_THREADS = 1 << 15, 4
 
 
-class _File(NamedTuple):
-    path: Path
-    size: int  # in bytes
-    rows: int
-    leaves: tuple[str, ...]  # the names of its columns, and of what is nested in them
-    chunks: Chunks
+class _File:
+    """One of the files of a table, and how much it claims to hold."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.size = regular_file(path).stat().st_size
+        with reading(path, "parquet"):
+            opened = _open(path)
+            self.rows = opened.metadata.num_rows
+            if self.rows < 0:
+                raise ValueError("it claims a negative number of rows")
+            check_unpacked(path, 8 * self.rows, self.size)
+            self._leaves = [opened.schema.column(k).path for k in range(len(opened.schema))]
+
+    @functools.cached_property
+    def _chunks(self) -> Chunks:
+        return find_chunks(self.path, len(self._leaves))
+
+    def unpacked(self, names: Sequence[str]) -> int:
+        """The bytes that columns unpack to, with all that is nested in them."""
+        begin = tuple(f"{name}." for name in names)
+        chosen = [k for k, leaf in enumerate(self._leaves) if f"{leaf}.".startswith(begin)]
+        with reading(self.path, "parquet"):
+            return unpacked_bytes(self.path, self._chunks[:, chosen])
 
 
 class Table:
@@ -35,7 +54,7 @@ class Table:
     """
 
     def __init__(self, paths: Sequence[Path]):
-        self._files = [_inspect(path) for path in paths]
+        self._files = [_File(path) for path in paths]
         self.columns, self._dtypes = dict[str, Column](), dict[str, np.dtype]()
         for first in self._files[:1]:
             with reading(first.path, "parquet"):
@@ -53,6 +72,7 @@ class Table:
 
     def read(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Read columns of all files, a few files at a time."""
+        _check(self._files, names)
         ends = list(itertools.accumulate(file.rows for file in self._files))
         found = {}
         for name in names:
@@ -60,14 +80,9 @@ class Table:
             size = sum(file.size for file in self._files)
             check_unpacked(self._files[0].path, math.prod(shape) * dtype.itemsize, size)
             found[name] = np.empty(shape, dtype)
-        alone = len(self._files) == 1
+        fill = functools.partial(_fill, found, use_threads=len(self._files) == 1)
         with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
-            tasks = [
-                pool.submit(_fill, found, file, end, use_threads=alone)
-                for file, end in zip(_checked(self._files, names), ends, strict=True)
-            ]
-        for task in tasks:
-            task.result()
+            list(pool.map(fill, self._files, ends))  # raises what a file raised
         return found
 
 
@@ -86,29 +101,12 @@ def _fill(found: Mapping[str, np.ndarray], file: _File, end: int, *, use_threads
             raise ValueError("it has fewer rows than it says")
 
 
-def _checked(files: Sequence[_File], names: Sequence[str]) -> Iterator[_File]:
-    """The files, until their columns unpack, taken together, to far more than their size."""
-    begin = tuple(f"{name}." for name in names)
-    size = sum(file.size for file in files)
-    unpacked = 0
+def _check(files: Sequence[_File], names: Sequence[str]) -> None:
+    """Refuse files whose columns unpack, taken together, to far more than their size."""
+    size, unpacked = sum(file.size for file in files), 0
     for file in files:
-        chosen = [k for k, leaf in enumerate(file.leaves) if f"{leaf}.".startswith(begin)]
-        with reading(file.path, "parquet"):
-            unpacked += unpacked_bytes(file.path, file.chunks[:, chosen])
+        unpacked += file.unpacked(names)
         check_unpacked(file.path, unpacked, size)
-        yield file
-
-
-def _inspect(path: Path) -> _File:
-    size = regular_file(path).stat().st_size
-    with reading(path, "parquet"):
-        opened = _open(path)
-        rows = opened.metadata.num_rows
-        if rows < 0:
-            raise ValueError("it claims a negative number of rows")
-        check_unpacked(path, 8 * rows, size)
-        leaves = tuple(opened.schema.column(k).path for k in range(len(opened.schema)))
-        return _File(path, size, rows, leaves, find_chunks(path, len(leaves)))
 
 
 def _open(path: Path) -> Any:
@@ -138,9 +136,9 @@ def _width(file: _File, opened: Any, field: Any) -> int:
     """The length of the vectors in a column, taken from the first row."""
     if _is_fixed(field.type):
         return field.type.list_size
-    for _ in _checked([file], [field.name]):
-        for batch in opened.iter_batches(batch_size=1, columns=[field.name]):
-            return len(batch.column(0).flatten())
+    _check([file], [field.name])
+    for batch in opened.iter_batches(batch_size=1, columns=[field.name]):
+        return len(batch.column(0).flatten())
     return 0
 
 

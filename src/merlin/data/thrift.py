@@ -4,6 +4,7 @@ Fields that are not asked for are skipped, because a large file has hundreds of 
 What two readers could understand differently, such as a field that is there twice, is refused.
 """
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -22,7 +23,7 @@ def read_struct(content: bytes, wanted: Wanted, at: int = 0) -> tuple[dict[int, 
     Raises IndexError if the content ends too early.
     """
     found: dict[int, Any] = {}
-    number, last = 0, max(wanted)
+    number, last, skip_rest = 0, max(wanted), _rest_of_struct().match
     while head := content[at]:
         at += 1
         kind = head & 15
@@ -45,7 +46,7 @@ def read_struct(content: bytes, wanted: Wanted, at: int = 0) -> tuple[dict[int, 
             found[number], at = _integer(content, at)
         else:
             found[number], at = _nested(content, at, kind, wanted[number])
-        if number >= last and (rest := _REST.match(content, at)):
+        if number >= last and (rest := skip_rest(content, at)):
             return found, rest.end()
     return found, at + 1
 
@@ -120,6 +121,7 @@ def _integer(content: bytes, at: int) -> tuple[int, int]:
     return (found >> 1) ^ -(found & 1), at
 
 
+@functools.cache
 def _rest_of_struct() -> re.Pattern[bytes]:
     """Matches the end of a struct from some field on, if it is as simple as statistics are.
 
@@ -152,6 +154,3 @@ def _rest_of_struct() -> re.Pattern[bytes]:
     struct = b"(?:%s)*+\0" % simple
     nested = field(STRUCT) + struct + b"|" + field(LIST) + values(STRUCT, struct, 6)
     return re.compile(b"(?:%s|%s){0,30}+\0" % (simple, nested), re.DOTALL)
-
-
-_REST = _rest_of_struct()

@@ -103,10 +103,7 @@ def trust(
     Without `goals`, goals are spread over the held-out episodes. `tolerance` is the distance at
     which a goal counts as reached; with `stay`, the policy must still be there at the end.
     """
-    if data.has_images:
-        raise MerlinError(
-            "trust: works on vectors, and these observations are images; train on states."
-        )
+    check_vectors(data)
     close = nearness(data, tolerance)
     limit = longest_horizon(policy)
     pairs, recorded = draw_pairs(held_out, PAIRS, limit, seed), draw_pairs(data, 30_000, limit)
@@ -150,6 +147,13 @@ def trust(
         lacks=lacks(data, close),
         recordings=[g.goal for g in weakest[:HELPFUL]],
     )
+
+
+def check_vectors(data: Dataset) -> None:
+    if data.has_images:
+        raise MerlinError(
+            "trust: works on vectors, and these observations are images; train on states."
+        )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from merlin.data.archives import Header, check_unpacked, read_header
 from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
-from merlin.data.logs import Column, Fields, Log, regular_file, to_dataset
+from merlin.data.logs import Column, Fields, Log, Rows, regular_file, to_dataset
 from merlin.errors import MerlinError
 
 SUFFIXES = (".npy", ".npz")
@@ -47,13 +47,13 @@ def read(name: str, fields: Fields) -> Dataset:
         if all(_is_column(one[key], first[key], n) for one, n in zip(headers, steps, strict=True))
     }
 
-    def load(names: Sequence[str]) -> dict[str, np.ndarray]:
+    def load(names: Sequence[str]) -> Rows:
         claimed = sum(one[key].size for one in headers for key in names)
         check_unpacked(name, claimed, sum(file.stat().st_size for file in files))
-        return {key: np.concatenate([_numbers(file, key) for file in files]) for key in names}
+        found = {key: np.concatenate([_numbers(file, key) for file in files]) for key in names}
+        return Rows(found, np.cumsum(steps, dtype=np.int64))
 
-    log = Log(name, "arrays per episode", columns, np.cumsum(steps, dtype=np.int64), load)
-    return to_dataset(log, fields)
+    return to_dataset(Log(name, "arrays per episode", columns, load), fields)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from merlin.data import parquet
 from merlin.data.clocks import as_rate
 from merlin.data.dataset import Dataset
 from merlin.data.formats import lerobot_videos
-from merlin.data.logs import Column, Fields, Log, episode_ends, regular_file, to_dataset
+from merlin.data.logs import Column, Fields, Log, Rows, episode_ends, regular_file, to_dataset
 from merlin.data.video import SIZE, check_size, decode
 from merlin.errors import MerlinError
 from merlin.io.files import read_json
@@ -53,36 +53,36 @@ def read(name: str, fields: Fields) -> Dataset:
     by = fields.episode or "episode_index"
     if by not in columns:
         raise MerlinError(f"{files[0]}: has no column {by}; name it with `episode`.")
-    numbers = table.read([by])[by]
-    ends = episode_ends(numbers, name)
+    size = SIZE if fields.image_size is None else check_size(fields.image_size)
+    videos = dict.fromkeys(lerobot_videos.cameras(features), Column((size, size, 3)))
+
+    def read_columns(names: Sequence[str]) -> Rows:
+        found = table.read([*(key for key in names if key not in (by, *videos)), by])
+        ends = episode_ends(found[by], name)
+        _check_totals(folder, info, ends)
+        numbers, lengths = found[by][ends - 1].astype(int).tolist(), np.diff(ends, prepend=0)
+        for key in (key for key in names if key in videos):
+            clips = lerobot_videos.clips(folder, info, key, numbers, lengths.tolist())
+            found[key] = decode(clips, size, name)
+        return Rows(found, ends)
+
+    log = Log(
+        where=name,
+        format=f"LeRobot {version}",
+        columns={**columns, **videos},
+        read=read_columns,
+        about=_about(folder, info, features, fields.state),
+    )
+    return to_dataset(log, fields)
+
+
+def _check_totals(folder: Path, info: dict[str, Any], ends: np.ndarray) -> None:
     for key, found in (("total_episodes", len(ends)), ("total_frames", int(ends[-1]))):
         if info.get(key) != found:
             raise MerlinError(
                 f"{folder / INFO}: {key} is {info.get(key)!r}, but the files hold {found}; copy "
                 "the log again, or correct it."
             )
-    size = SIZE if fields.image_size is None else check_size(fields.image_size)
-    videos = dict.fromkeys(lerobot_videos.cameras(features), Column((size, size, 3)))
-
-    def read_columns(names: Sequence[str]) -> dict[str, np.ndarray]:
-        found = table.read([key for key in names if key not in videos])
-        lengths = np.diff(ends, prepend=0).tolist()
-        for key in (key for key in names if key in videos):
-            clips = lerobot_videos.clips(
-                folder, info, key, numbers[ends - 1].astype(int).tolist(), lengths
-            )
-            found[key] = decode(clips, size, name)
-        return found
-
-    log = Log(
-        where=name,
-        format=f"LeRobot {version}",
-        columns={**columns, **videos},
-        ends=ends,
-        read=read_columns,
-        about=_about(folder, info, features, fields.state),
-    )
-    return to_dataset(log, fields)
 
 
 def _names(feature: Any, column: Column) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from merlin.data.clocks import as_rate
 from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
 from merlin.data.hdf5 import check_stored, inside
-from merlin.data.logs import Column, Fields, Log, regular_file, to_dataset
+from merlin.data.logs import Column, Fields, Log, Rows, regular_file, to_dataset
 from merlin.errors import MerlinError
 from merlin.io.extras import require
 from merlin.io.files import parse_json
@@ -32,15 +32,19 @@ def read(name: str, fields: Fields) -> Dataset:
             raise MerlinError(f"{name}: has no data/demo_0; it is not a robomimic file.")
         first = _arrays(inside(group, demos[0]))
         lengths = [inside(group, f"{demo}/actions").shape[0] for demo in demos]
+
+        def load(names: Sequence[str]) -> Rows:
+            found = {
+                key: _numbers([_node(group, demo, key, first[key]) for demo in demos], name)
+                for key in names
+            }
+            return Rows(found, np.cumsum(lengths, dtype=np.int64))
+
         log = Log(
             where=name,
             format="robomimic HDF5",
             columns={key: Column(node.shape[1:]) for key, node in first.items()},
-            ends=np.cumsum(lengths, dtype=np.int64),
-            read=lambda names: {
-                key: _numbers([_node(group, demo, key, first[key]) for demo in demos], name)
-                for key in names
-            },
+            read=load,
             about=_about(group),
         )
         if min(lengths) < 1:

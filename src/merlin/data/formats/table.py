@@ -10,7 +10,16 @@ import numpy as np
 from merlin.data import parquet
 from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
-from merlin.data.logs import EPISODE, Column, Fields, Log, episode_ends, regular_file, to_dataset
+from merlin.data.logs import (
+    EPISODE,
+    Column,
+    Fields,
+    Log,
+    Rows,
+    episode_ends,
+    regular_file,
+    to_dataset,
+)
 from merlin.errors import MerlinError
 
 SEPARATORS = ",;\t"
@@ -27,13 +36,16 @@ def read(name: str, fields: Fields) -> Dataset:
 def _parquet(path: Path, fields: Fields) -> Log:
     table = parquet.Table([path])
     by = _episode_column(list(table.columns), fields.episode, path)
-    ends = episode_ends(table.read([by])[by], str(path))
+
+    def load(wanted: Sequence[str]) -> Rows:
+        found = table.read([*wanted, by])
+        return Rows(found, episode_ends(found[by], str(path)))
+
     return Log(
         where=str(path),
         format="parquet table",
         columns={key: column for key, column in table.columns.items() if key != by},
-        ends=ends,
-        read=table.read,
+        read=load,
     )
 
 
@@ -52,8 +64,8 @@ def _csv(path: Path, fields: Fields) -> Log:
     numeric = [name for name, text in zip(names, row, strict=True) if _is_number(text)]
     by = _episode_column(numeric, fields.episode, path)
 
-    def load(wanted: Sequence[str]) -> dict[str, np.ndarray]:
-        places = [names.index(name) for name in wanted]
+    def load(wanted: Sequence[str]) -> Rows:
+        chosen = [*wanted, by]
         with reading(path, "CSV"), path.open(encoding="utf-8-sig") as file:
             found = np.loadtxt(
                 _lines(file),
@@ -61,17 +73,17 @@ def _csv(path: Path, fields: Fields) -> Log:
                 comments=None,
                 delimiter=separator,
                 skiprows=1,
-                usecols=places,
+                usecols=[names.index(name) for name in chosen],
                 ndmin=2,
                 quotechar='"',
             )
-        return dict(zip(wanted, found.T, strict=True))
+        arrays = dict(zip(chosen, found.T, strict=True))
+        return Rows(arrays, episode_ends(arrays[by], str(path)))
 
     return Log(
         where=str(path),
         format="CSV table",
         columns={name: Column() for name in numeric if name != by},
-        ends=episode_ends(load([by])[by], str(path)),
         read=load,
     )
 

@@ -18,7 +18,7 @@ import numpy as np
 from merlin.data.archives import check_unpacked
 from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
-from merlin.data.logs import Column, Fields, Log, regular_file, to_dataset
+from merlin.data.logs import Column, Fields, Log, Rows, regular_file, to_dataset
 from merlin.errors import MerlinError
 from merlin.io.extras import require
 from merlin.io.files import read_json
@@ -59,8 +59,7 @@ def read(name: str, fields: Fields) -> Dataset:
         where=name,
         format="Zarr v2 replay buffer",
         columns={key: Column(array.shape[1:]) for key, array in arrays.items()},
-        ends=ends,
-        read=lambda names: {key: arrays[key].read() for key in names},
+        read=lambda names: Rows({key: arrays[key].read() for key in names}, ends),
         about=_about(folder),
     )
     return to_dataset(log, fields)
