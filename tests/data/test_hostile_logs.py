@@ -188,6 +188,17 @@ def test_an_hdf5_file_stays_within_itself(rng, tmp_path):
         load(path, state="obs/pose")
 
 
+def test_an_hdf5_attribute_of_another_type_is_not_read(rng, tmp_path):
+    """The HDF5 library crashes on a string whose type was changed to a sequence by one bit."""
+    path, _, _ = write_log(tmp_path, "robomimic", rng)
+    content = bytearray(path.read_bytes())
+    kind = content.index(b"env_args") + 17  # the name takes 16 bytes, its type follows
+    assert content[kind - 1 : kind + 1] == b"\x19\x01"
+    content[kind] ^= 4
+    path.write_bytes(content)
+    assert "robosuite_environment" not in load(path).provenance["log"]
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet", "robomimic"])
 def test_only_regular_files_are_read(tmp_path, form):
     path = tmp_path / {"csv": "a.csv", "parquet": "a.parquet", "robomimic": "a.hdf5"}[form]

@@ -19,6 +19,23 @@ def inside(group: Any, path: str) -> Any:
     return group
 
 
+def text_attribute(group: Any, name: str) -> str | None:
+    """An attribute that is one string, or None.
+
+    The HDF5 library reads beyond its memory where the type of a damaged attribute does not fit
+    what is stored, so only strings are read.
+    """
+    import h5py
+
+    if name not in group.attrs:
+        return None
+    attribute = group.attrs.get_id(name)
+    if attribute.get_type().get_class() != h5py.h5t.STRING or attribute.shape != ():
+        return None
+    value = group.attrs[name]
+    return value if isinstance(value, str) else None
+
+
 def check_stored(node: Any) -> None:
     """Refuse an array that would read other files, or that is unpacked in huge pieces."""
     if node.is_virtual or node.external:

@@ -11,7 +11,7 @@ from merlin.data.archives import check_unpacked
 from merlin.data.clocks import as_rate
 from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
-from merlin.data.hdf5 import check_stored, inside
+from merlin.data.hdf5 import check_stored, inside, text_attribute
 from merlin.data.logs import Column, Fields, Log, Rows, regular_file, to_dataset
 from merlin.errors import MerlinError
 from merlin.io.extras import require
@@ -92,8 +92,8 @@ def _numbers(nodes: Sequence[Any], where: str) -> np.ndarray:
 def _about(group: Any) -> dict[str, Any]:
     """The content of env_args: the environment, its rate, and whether actions are relative."""
     try:
-        told = parse_json(group.attrs.get("env_args", "{}"))
-    except (ValueError, TypeError):
+        told = parse_json(text_attribute(group, "env_args") or "{}")
+    except ValueError:
         return {}
     about: dict[str, Any] = {}
     told = told if isinstance(told, dict) else {}
