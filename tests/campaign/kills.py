@@ -116,12 +116,9 @@ def _killed(
         ended = run(_next(scenario, place), place, **_environment(place))
     refused = (2,) if scenario.once and complete else ()  # the kill came after the last rename
     problem = ended.problem(*scenario.codes, *refused)
-    left = [path.name for path in place.rglob(".merlin-*")]
+    left = [str(path.relative_to(place)) for path in place.rglob(".merlin-*")]
     made = content(place, *scenario.files)
-    if (
-        problem is None
-        and {name: made[name] for name in made if Path(name).name not in left} != whole
-    ):
+    if problem is None and {name: made[name] for name in made if name not in left} != whole:
         problem = "the files are not those of a run without kills"
     if problem is None and left and ended.seconds > ENDING:
         problem = f"left behind: {left[0]}"

@@ -75,7 +75,7 @@ def test_leftovers_of_the_dead_are_swept_and_those_of_the_living_are_not(tmp_pat
         path.write_bytes(b"half")
     for path in (dead, living, folder):
         os.utime(path, (time.time() - 100,) * 2)
-    files._sweep.cache_clear()
+    files._swept.clear()
     with living.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         write_bytes(tmp_path / "new", b"")

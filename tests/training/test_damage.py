@@ -1,6 +1,8 @@
 """Files that were damaged after they were written, and training that is no longer finite."""
 
 import json
+import math
+import os
 import shutil
 
 import numpy as np
@@ -10,7 +12,7 @@ import merlin.runtime
 from helpers.sizes import SCHEDULE, SMALL
 from helpers.training_runs import policy_bytes, train
 from merlin.errors import MerlinError
-from merlin.io import tensors
+from merlin.io import files, tensors
 from merlin.io.files import sealed
 from merlin.learners import GCSL
 from merlin.training.folder import read_config
@@ -66,6 +68,29 @@ def test_a_kill_between_two_names_leaves_the_checkpoint_before(run_folder, tmp_p
     (folder / "checkpoint-0.safetensors").unlink()
     resume(folder)
     assert policy_bytes(folder) == policy_bytes(run_folder)
+
+
+@pytest.mark.parametrize("place", [".", "seed-0"])
+def test_what_a_kill_left_behind_is_removed_when_a_complete_run_is_resumed(
+    run_folder, tmp_path, place, monkeypatch
+):
+    """Also what was too young to be removed when the folder was first written to."""
+    folder = tmp_path / "run"
+    monkeypatch.setattr(files, "_swept", dict.fromkeys((folder, folder / "seed-0"), math.inf))
+    shutil.copytree(run_folder, folder)
+    left = folder / place / ".merlin-0123456789abcdef.partial"
+    left.write_bytes(b"half")
+    os.utime(left, (0, 0))
+    resume(folder)
+    assert not left.exists()
+
+
+def test_a_kill_before_the_first_file_does_not_block_the_folder(point_data, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".merlin-0123456789abcdef.partial").write_bytes(b"half")
+    train(point_data, folder, updates=2)
+    assert (folder / "result.json").exists()
 
 
 def test_files_without_a_checksum_are_read(run_folder, tmp_path):

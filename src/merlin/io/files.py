@@ -4,9 +4,9 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import functools
 import hashlib
 import json
+import math
 import os
 import shutil
 import stat
@@ -30,6 +30,8 @@ FLUSH_BYTES = 1 << 26
 _PREFIX, _SUFFIX = ".merlin-", ".partial"
 _unfinished: set[Path] = set()
 """Temporary files and folders that this process is writing."""
+_swept: dict[Path, float] = {}
+"""When folders were searched for temporary files of dead processes."""
 AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE = -100, 1, 2
 """Arguments of renameat2(2)."""
 
@@ -110,7 +112,10 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 
 def _temporary_path(folder: Path) -> Path:
     """An unguessable name in `folder`; also removes temporary files of dead processes."""
-    _sweep(folder.absolute())
+    at, now = folder.absolute(), time.monotonic()
+    if now - _swept.get(at, -math.inf) > STALE_SECONDS:  # not every time: it may hold many files
+        _swept[at] = now
+        sweep(at)
     path = folder / f"{_PREFIX}{os.urandom(8).hex()}{_SUFFIX}"
     _unfinished.add(path)
     return path
@@ -127,8 +132,12 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-@functools.cache  # once per process: a folder may hold many files
-def _sweep(folder: Path) -> None:
+def is_temporary(path: Path) -> bool:
+    return path.name.startswith(_PREFIX) and path.name.endswith(_SUFFIX)
+
+
+def sweep(folder: Path) -> None:
+    """Remove temporary files of dead processes."""
     for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         with contextlib.suppress(OSError):  # owned by another user, or already gone
             if time.time() - path.lstat().st_mtime > STALE_SECONDS and not _in_use(path):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from merlin.errors import MerlinError
-from merlin.io.files import read_json, refuse_links, write_json
+from merlin.io.files import is_temporary, read_json, refuse_links, sweep, write_json
 from merlin.io.locks import lock
 from merlin.io.schema import check_episodes, is_integer, read_as
 
@@ -156,10 +156,12 @@ def refuse_finished(folder: Path, resume: bool) -> None:
 def opened(folder: Path, resume: bool) -> Iterator[None]:
     """Create or open a run folder and lock it against other training processes.
 
-    The lock is released when the process ends, however it ends.
+    The lock is released when the process ends, however it ends. Whatever an earlier process has
+    left unfinished is removed, also if nothing is written to that folder again.
     """
     refuse_finished(folder, resume)
-    strange = folder.is_dir() and {path.name for path in folder.iterdir()} - {LOCK}
+    own = lambda path: path.name == LOCK or is_temporary(path)  # noqa: E731
+    strange = folder.is_dir() and not all(map(own, folder.iterdir()))
     if folder.is_file() or (strange and not is_run(folder)):
         raise MerlinError(f"{folder}: is not empty and holds no run; choose another folder.")
     refuse_links(folder)
@@ -168,4 +170,8 @@ def opened(folder: Path, resume: bool) -> Iterator[None]:
     except OSError as error:
         raise MerlinError(f"{folder}: cannot be created ({error.strerror}).") from None
     with lock(folder / LOCK, str(folder)):
-        yield
+        try:
+            yield
+        finally:
+            for place in (folder, *folder.glob("seed-*")):
+                sweep(place)
