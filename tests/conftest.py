@@ -3,6 +3,7 @@
 # ruff: noqa: E402 (the order of imports matters here)
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -53,7 +54,7 @@ from helpers.sizes import SCHEDULE, SMALL
 from merlin.cli import main
 from merlin.data import Dataset
 from merlin.data.rendering import with_images
-from merlin.learners import Merlin
+from merlin.learners import Merlin, distance
 
 # The extra `ogbench` cannot be installed on Python 3.13 and later: see pyproject.toml.
 if sys.version_info >= (3, 13):
@@ -93,6 +94,14 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory, point_data: Dataset) ->
     folder = tmp_path_factory.mktemp("runs") / "point"
     merlin.train(Merlin(**SMALL), point_data, updates=60, seeds=2, out=folder, **SCHEDULE)
     return folder
+
+
+@pytest.fixture(scope="module")
+def small_hazard():
+    """A small net for the steps to a goal: most of the time of a short run goes into this model."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distance, "HIDDEN", (64, 64))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -147,3 +156,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "browser" in item.fixturenames:
             item.add_marker(pytest.mark.more)
+
+
+def pytest_collection_finish():
+    """What was imported stays, so the garbage collector need not look at it again and again."""
+    gc.freeze()

@@ -42,13 +42,8 @@ SAID = {
 """Of every tutorial, words that it must print."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "own-data",
-        *(pytest.param(n, marks=pytest.mark.more) for n in TUTORIALS if n != "own-data"),
-    ],
-)
+@pytest.mark.more
+@pytest.mark.parametrize("name", TUTORIALS)
 def test_a_tutorial_can_be_followed(name, home):
     shutil.copytree(ROOT / "examples", home / "examples")
     assert SAID[name] in "".join(follow(TUTORIALS[name], home))
@@ -84,7 +79,10 @@ def test_scripts_and_targets_exist(page):
         for page in WITH_PYTHON
     ],
 )
-def test_python_blocks_run(page, home, run_folder):
+def test_python_blocks_run(page, home, run_folder, small_hazard, monkeypatch):
+    # Every action of Decision Diffuser is denoised, for minutes at the sizes of its page.
+    presets = merlin.DecisionDiffuser.presets
+    monkeypatch.setitem(presets, "small", presets["small"] | {"sampling_steps": 2, "channels": 8})
     names = {"state": np.zeros(2), "goal": np.ones(2), "states": np.zeros((3, 2))}
     names["goals"] = names["states"] + 1
     before = PREPARED.get(page.name)

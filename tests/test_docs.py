@@ -12,7 +12,7 @@ import pytest
 
 import merlin
 from helpers import bench_rows
-from helpers.pages import blocks
+from helpers.pages import blocks, cheaper
 
 ROOT = Path(__file__).parent.parent
 
@@ -22,12 +22,11 @@ def code(page, language):
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/data.md"])
-def test_python_examples_run(page, tmp_path, monkeypatch, capsys):
+def test_python_examples_run(page, small_hazard, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (block,) = code(page, "python")
     names = {}
-    # The same lines with less work.
-    exec(re.sub(r"(updates|episodes)=\d+", r"\1=20", block), names)
+    exec(cheaper(block), names)
     assert isinstance(names["run"], merlin.Run)
 
 

@@ -27,6 +27,7 @@ from merlin.data import describe, load, save_as
 from merlin.data.formats import is_data
 
 FEW = ["--updates", "4", "--set", "hidden=16", "batch_size=16", "--eval-every", "4"]
+FEW += ["--eval-episodes", "2", "--final-episodes", "2"]
 
 
 def test_minari_itself_loads_what_we_write(rng, tmp_path):

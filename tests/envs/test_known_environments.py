@@ -23,6 +23,8 @@ from merlin.training.runs import load_policy
 
 COMMAND = str(Path(sys.executable).with_name("merlin"))
 EPISODES = 20
+FEW_EPISODES = 5
+"""Enough to compare scores to the digit; the others must also have some successes."""
 FEW = ["--updates", 20, "--eval-episodes", 5, "--final-episodes", 5, "--set", "hidden=32,32"]
 
 
@@ -108,14 +110,14 @@ def test_collect_train_and_eval_agree_with_a_plain_loop(name, tmp_path):
     options, steps, rule = KNOWN[name]
     run(tmp_path, "collect", name, *options, "--episodes", 5, "--out", "data")
     run(tmp_path, "train", "data", "--task", name, *FEW, "--algo", "merlin", "--out", "run")
-    asked = ["eval", "run", "--task", name, "--episodes", EPISODES, "--json"]
+    asked = ["eval", "run", "--task", name, "--episodes", FEW_EPISODES, "--json"]
     told = json.loads(run(tmp_path, *asked).splitlines()[-1])
 
     importlib.import_module(name.partition(":")[0])
     task = find(f"{name}?max_steps={steps}")
     policy = load_policy(tmp_path / "run" / "seed-0" / "policy.safetensors")
-    scores = evaluate(policy, task, episodes=EPISODES)
-    actions = play(policy, task, episodes=EPISODES).actions
+    scores = evaluate(policy, task, episodes=FEW_EPISODES)
+    actions = play(policy, task, episodes=FEW_EPISODES).actions
     returns, successes, seen = played_plainly(task.env_id, actions, steps, rule)
     np.testing.assert_array_equal(scores.returns, returns)
     np.testing.assert_array_equal(scores.success, successes)

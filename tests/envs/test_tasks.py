@@ -192,8 +192,8 @@ QUICK = ("PointReach", "PointRooms")
 )
 def test_every_task_trains_from_the_command_line(task, tmp_path, capsys):
     out = tmp_path / "run"
-    looks = ["--eval-episodes", "16", "--final-episodes", "16"]
-    data = ["--variant", "random", "--episodes", "40"]
+    looks = ["--eval-episodes", "4", "--final-episodes", "4"]
+    data = ["--variant", "random", "--episodes", "10"]
     train = ["--algo", "merlin", "--updates", "50", "--seeds", "2", "--out", str(out), "--json"]
     main(["train", task.name, *data, *train, *looks])
     result = json.loads(capsys.readouterr().out.splitlines()[-1])

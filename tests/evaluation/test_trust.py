@@ -266,8 +266,9 @@ def test_images_are_refused_before_anything_is_trained(tmp_path, capsys):
 @pytest.mark.more
 def test_the_words_are_true():
     task = "FetchReach"
-    data = merlin.collect(task, "random", episodes=1000)
-    trained = merlin.train("merlin", data, updates=2000, held_out=0.1, eval_every=2000)
+    few = {"eval_episodes": 5, "final_episodes": 5}
+    data = merlin.collect(task, "random", episodes=400)
+    trained = merlin.train("merlin", data, updates=1000, held_out=0.1, eval_every=1000, **few)
     held_out = hold_out(data, 0.1)[1].achieved_goals
     inside = spread(held_out[:: len(held_out) // 2000 + 1], 12, np.ones(data.goal_dim))
     low, high = data.achieved_goals.min(0), data.achieved_goals.max(0)
@@ -275,7 +276,7 @@ def test_the_words_are_true():
     ready = [goal for goal in found.goals if goal.word == READY]
     assert {goal.word for goal in found.goals[-2:]} == {NOT}
     assert len(ready) >= 4
-    reached = np.mean([success(trained.policy, task, goal.goal) for goal in ready])
-    beyond = np.mean([success(trained.policy, task, goal.goal) for goal in found.goals[-2:]])
+    reached = np.mean([success(trained.policy, task, goal.goal, 10) for goal in ready])
+    beyond = np.mean([success(trained.policy, task, goal.goal, 10) for goal in found.goals[-2:]])
     assert reached >= 0.75
     assert beyond == 0

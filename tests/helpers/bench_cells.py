@@ -16,3 +16,10 @@ TINY = Cell(
     eval_episodes=5,
     final_episodes=10,
 )
+
+WHEN = ("seconds", "finished", "timing")
+"""What two runs of the same cell may differ in."""
+
+
+def content(rows):
+    return [{k: v for k, v in row.to_json().items() if k not in WHEN} for row in rows]

@@ -2,9 +2,11 @@
 
 import jax
 import numpy as np
+import pytest
 
 from merlin.data import Dataset, Episode
 from merlin.data.passage_times import calibration, draw_passage_times, step_weights
+from merlin.learners import distance
 from merlin.learners.distance import fit_hazard, local_limit
 
 
@@ -19,7 +21,11 @@ def walks(seed: int, episodes: int) -> Dataset:
     return Dataset.from_episodes(found)
 
 
-def test_probabilities_hold_on_other_episodes():
+@pytest.mark.parametrize(
+    "hidden", [(64, 64), pytest.param(distance.HIDDEN, marks=pytest.mark.more)], ids=str
+)
+def test_probabilities_hold_on_other_episodes(hidden, monkeypatch):
+    monkeypatch.setattr(distance, "HIDDEN", hidden)
     model = fit_hazard(walks(0, 300), (0,), limit=6, tolerance=0.5)
     data = walks(1, 300)
     pairs = draw_passage_times(data, 20_000, limit=6, tolerance=0.5, seed=2)

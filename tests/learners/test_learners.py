@@ -24,6 +24,7 @@ from merlin.nets.layers import running_average
 from merlin.policies.base import Policy
 from merlin.training.loop import make_chunk
 
+pytestmark = pytest.mark.usefixtures("small_hazard")
 PROBE_UPDATES = 400
 ASYMMETRIC_UPDATES = 100  # enough to use the bounds, if not to reach a goal
 

@@ -30,20 +30,22 @@ LEARNER = MerlinMap(
     batch_size=128,
     learning_rate=3e-3,
 )
+pytestmark = pytest.mark.usefixtures("small_hazard")
 STATES = np.column_stack([np.full(len(CELLS), 7.0), CELLS]).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "corridor"
-    return merlin.train(LEARNER, corridor(), out=out, updates=1000)
+    return merlin.train(LEARNER, corridor(), out=out, updates=500)
 
 
 def test_goes_around_the_wall(run):
     """The goal is one step up; the way there is along the corridor, to its end and back."""
     state, path = STATES[0].copy(), []
+    act = eqx.filter_jit(run.policy.act)
     for _ in range(40):
-        state[1:] += np.asarray(run.policy(state, CELLS[-1]))
+        state[1:] += np.asarray(act(state, CELLS[-1]))
         path.append(state[1:].copy())
     assert np.max(path, axis=0)[0] > 8.0
     assert np.linalg.norm(np.array(path) - CELLS[-1], axis=1).min() < 0.5
@@ -90,12 +92,13 @@ def test_acts_the_same_from_its_file_in_numpy_and_in_onnx(run, rng):
     states = STATES[rng.integers(len(CELLS), size=50)] + rng.normal(0, 0.3, (50, 3))
     goals = CELLS[rng.integers(len(CELLS), size=50)] + rng.normal(0, 0.3, (50, 2))
     states, goals = states.astype(np.float32), goals.astype(np.float32)
-    wanted = np.asarray(jax.vmap(run.policy.act)(states, goals))
-    np.testing.assert_array_equal(jax.vmap(kept.act)(states, goals), wanted)
+    act = jax.jit(lambda policy, *told: jax.vmap(policy.act, (0, 0, None))(states, goals, *told))
+    wanted = np.asarray(act(run.policy, None))
+    np.testing.assert_array_equal(act(kept, None), wanted)
     np.testing.assert_allclose(fast(states, goals), wanted, atol=1e-5)
     rows = {"observation": states, "goal": goals}
     np.testing.assert_allclose(session(content).run(None, rows)[0], wanted, atol=1e-5)
-    soon = np.asarray(jax.vmap(run.policy.act, (0, 0, None))(states, goals, 6.0))
+    soon = np.asarray(act(run.policy, 6.0))
     np.testing.assert_allclose(fast(states, goals, 6), soon, atol=1e-5)
     assert np.abs(soon - wanted).max() > 1e-2
     with pytest.raises(MerlinError, match="goal: is nan"):
@@ -107,7 +110,7 @@ def test_acts_with_noise_in_jax_and_in_numpy(tmp_path):
     run = merlin.train(learner, corridor(), out=tmp_path / "run", updates=1)
     state, goal, fast = STATES[5], CELLS[-1], merlin.runtime.load(tmp_path / "run")
     keys = jax.random.split(jax.random.key(0), 2000)
-    drawn = np.asarray(jax.vmap(run.policy.act, (None, None, None, 0))(state, goal, None, keys))
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: run.policy.act(state, goal, key=key)))(keys))
     found = np.stack([fast(state, goal) for _ in range(2000)])
     np.testing.assert_allclose(found.mean(0), drawn.mean(0), atol=0.05)
     np.testing.assert_allclose(found.std(0), drawn.std(0), rtol=0.1)
@@ -118,7 +121,7 @@ def test_acts_with_noise_in_jax_and_in_numpy(tmp_path):
 
 def test_a_resumed_run_is_the_same(run, tmp_path):
     merlin.train(LEARNER, corridor(), out=tmp_path / "run", updates=100)
-    merlin.train(LEARNER, corridor(), out=tmp_path / "run", updates=1000, resume=True)
+    merlin.train(LEARNER, corridor(), out=tmp_path / "run", updates=500, resume=True)
     file = "seed-0/policy.safetensors"
     assert (tmp_path / "run" / file).read_bytes() == (run.folder / file).read_bytes()
 

@@ -88,7 +88,7 @@ def test_gofar_needs_desired_goals_or_hindsight():
 
 @pytest.mark.more
 @pytest.mark.parametrize("name", LEARNERS)
-def test_every_method_resumes_exactly(name, point_data, tmp_path):
+def test_every_method_resumes_exactly(name, point_data, small_hazard, tmp_path):
     """From a checkpoint on disk, with everything that its updates depend on."""
     known = {field.name for field in dataclasses.fields(LEARNERS[name])}
     wanted = {"hidden": (16, 16), "batch_size": 32, "tolerance": 1.0}
