@@ -8,18 +8,20 @@ Reads the policy file of a run directly, without importing JAX or Gymnasium.
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from merlin.deploy.lookahead import NO_LUCK, Mixture
 from merlin.deploy.networks import ACTIVATIONS, Layer, forward
 from merlin.deploy.onnx_policy import SUFFIX, OnnxPolicy
-from merlin.deploy.places import Places, Reach
 from merlin.deploy.weights import Weights, read
 from merlin.errors import MerlinError
 from merlin.io.observations import batch_size, checked, state_and_goal
 from merlin.training.folder import policy_file
+
+if TYPE_CHECKING:  # only mixtures and maps need them, see `weights`
+    from merlin.deploy.lookahead import Mixture
+    from merlin.deploy.places import Places, Reach
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -224,13 +226,13 @@ class MixturePolicy(Policy):
 
     def _mixtures(
         self, state: np.ndarray, goal: np.ndarray, horizons: list[float | None]
-    ) -> tuple[np.ndarray, Mixture]:
+    ) -> "tuple[np.ndarray, Mixture]":
         """The standardised state and goal, and the mixture for each horizon."""
         return self._embedded(state, goal, self.weights.embed(np.array(horizons, np.float32)))
 
     def _embedded(
         self, state: np.ndarray, goal: np.ndarray, embedded: np.ndarray
-    ) -> tuple[np.ndarray, Mixture]:
+    ) -> "tuple[np.ndarray, Mixture]":
         """The same for embedded horizons."""
         weights = self.weights
         raw = np.concatenate([state, goal], dtype=np.float32)
@@ -245,7 +247,7 @@ class MapPolicy(MixturePolicy):
     It acts with the noise it was evaluated with, from its own generator.
     """
 
-    def __init__(self, weights: Weights, places: Places):
+    def __init__(self, weights: Weights, places: "Places"):
         super().__init__(weights)
         self._places = places
 
@@ -266,6 +268,8 @@ class MapPolicy(MixturePolicy):
 
     def _choose(self, state: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """The proposal that the critic prefers."""
+        from merlin.deploy.lookahead import NO_LUCK
+
         weights = self.weights
         assert weights.critic is not None
         x, mixtures = self._embedded(state, goal, weights.untold)
@@ -274,7 +278,7 @@ class MapPolicy(MixturePolicy):
         unit = units[weights.critic.cost(state, goal, units, likely).argmin()]
         return weights.action_centre + weights.action_scale * unit
 
-    def reach(self, observation: Any, goal: Any) -> Reach:
+    def reach(self, observation: Any, goal: Any) -> "Reach":
         """Whether the map has a path from a state to a goal, its length, and a confidence."""
         state = checked(observation, (self._sizes[0],), "observation")
         return self._places.reach(state, checked(goal, (self._sizes[1],), "goal"))

@@ -4,11 +4,10 @@ import math
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from merlin.deploy.lookahead import Critic, Gaussians, Judge
 from merlin.deploy.networks import (
     ACTIVATIONS,
     Cnn,
@@ -18,16 +17,19 @@ from merlin.deploy.networks import (
     forward,
     with_length,
 )
-from merlin.deploy.places import Hazard, Places
 from merlin.errors import MerlinError
 from merlin.io.schema import read_as
 from merlin.training.policy_schema import read_policy
+
+if TYPE_CHECKING:  # imported on first use: a plain policy, as most are, needs none of them
+    from merlin.deploy.lookahead import Critic, Gaussians, Judge
+    from merlin.deploy.places import Places
 
 MOST_STEP = 4096
 """Upper bound on strides, padding and numbers of bins."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Constants:
     """Constants of a policy's arithmetic, as stored in its file.
 
@@ -82,10 +84,10 @@ class Weights:
     cnn: Cnn | None = None
     goal_image: bool = False
     components: int = 1
-    judge: Judge | None = None
+    judge: "Judge | None" = None
     low: tuple[Layer, ...] = ()
-    places: Places | None = None
-    critic: Critic | None = None
+    places: "Places | None" = None
+    critic: "Critic | None" = None
 
     @property
     def gaussian(self) -> bool:
@@ -119,8 +121,10 @@ class Weights:
         return np.clip(x, -1.0, 1.0) if self.clipped else np.tanh(x)
 
     @cached_property
-    def gaussians(self) -> Gaussians:
+    def gaussians(self) -> "Gaussians":
         """The interpretation of the network's outputs as a mixture."""
+        from merlin.deploy.lookahead import Gaussians
+
         constants = self.constants
         haste = np.array(constants.haste, np.float32)
         told = constants.min_std, constants.narrow, haste
@@ -177,7 +181,7 @@ class Weights:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Settings:
     """The settings of a method that acting depends on, if it has them."""
 
@@ -336,10 +340,12 @@ def _judge(
     settings: Settings,
     max_horizon: float,
     constants: Constants,
-) -> Judge | None:
+) -> "Judge | None":
     """Remove the judge from the arrays and return it, if the policy has one."""
     if "judge.square_error" not in arrays:
         return None
+    from merlin.deploy.lookahead import Judge
+
     return Judge(
         distance=_layers(arrays, "judge.distance.layers."),
         model=_layers(arrays, "judge.model.layers."),
@@ -355,18 +361,22 @@ def _judge(
     )
 
 
-def _critic(arrays: dict[str, np.ndarray], settings: Settings) -> Critic:
+def _critic(arrays: dict[str, np.ndarray], settings: Settings) -> "Critic":
     """Remove the critic of a map's executor from the arrays and return it."""
+    from merlin.deploy.lookahead import Critic
+
     layers, error = _layers(arrays, "critic.layers."), float(arrays.pop("square_error"))
     return Critic(layers, error, settings.caution)
 
 
 def _places(
     arrays: dict[str, np.ndarray], settings: Settings
-) -> tuple[Places | None, dict[str, np.ndarray]]:
+) -> "tuple[Places | None, dict[str, np.ndarray]]":
     """The map, if the policy has one, and the arrays of the executor."""
     if "map.centres" not in arrays:
         return None, arrays
+    from merlin.deploy.places import Hazard, Places
+
     own: dict[str, np.ndarray] = {}
     others: dict[str, np.ndarray] = {}
     for name, array in arrays.items():

@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -129,7 +128,13 @@ def remove_unfinished() -> None:
 
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):  # owned by another user, or already gone
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        _remove_tree(path) if path.is_dir() else path.unlink()
+
+
+def _remove_tree(folder: Path) -> None:
+    import shutil  # brings compression libraries, which a robot that only reads does not need
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_temporary(path: Path) -> bool:
@@ -200,7 +205,7 @@ def new_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
         sync_folder(target.parent)
     finally:
         os.close(held)
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove_tree(temporary)
         _unfinished.discard(temporary)
 
 
