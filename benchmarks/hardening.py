@@ -3,9 +3,9 @@
     python benchmarks/hardening.py --megabytes 2000 --against PATH_TO_OTHER_CHECKOUT/src
 
 Prints the least processor time of each, which other work on the machine hardly changes: from the
-start of a process to its first action, 20,000 actions, loading, and 100,000 updates. With --against,
-the same is measured with another checkout of merlin, in turns with this one, and the ratio is
-printed: 1.03 is 3 % slower.
+start of a process to its first action, 20,000 actions, loading, and 100,000 updates. With
+--against, the same is measured with another checkout of merlin, in turns with this one, and the
+ratio is printed: 1.03 is 3 % slower.
 """
 
 import argparse
