@@ -171,8 +171,9 @@ def _sentence(box: str) -> str:
     what = " ".join(paragraph).rstrip(".") or "the arguments cannot be read"
     if empty := re.match(r"Missing value for argument '([^']*)'", what):
         what = f"{empty.group(1)}: needs a value"
-    if unknown := re.fullmatch(r"Unrecognized options: (.*)", what):
-        words = unknown.group(1).split(", ")
+    if unknown := re.fullmatch(r"Unrecognized (?:or misplaced )?options: (.*)", what):
+        # An option that another command has is said to be misplaced, and names the command.
+        words = re.sub(r" \(applied to [^)]*\)", ",", unknown.group(1)).strip(",").split(", ")
         options = [word for word in words if word.startswith("-")]
         what = f"unknown option {options[0]}" if options else f"unknown argument {words[0]!r}"
     unread = re.fullmatch(r"Error parsing (\S+): .*\[(.*)\]", what)
@@ -183,7 +184,8 @@ def _sentence(box: str) -> str:
         what = f"{missing.group(1)} needs {' and '.join(needed)}"
     rest = "\n".join(lines)
     hint = ""
-    if close := re.search(r"Perhaps you meant:\n\s*(--[\w-]+)", rest):
+    close = re.search(r"Perhaps you meant:\n\s*(--[\w-]+)", rest)
+    if close and not what.endswith(f" {close.group(1)}"):
         hint = f"did you mean {close.group(1)}? "
     elif choices := re.search(r"Available subcommands: (.*)", rest):
         hint = f"commands are {choices.group(1)}; "
