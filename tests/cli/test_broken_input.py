@@ -298,7 +298,7 @@ RUNS = [
     Case("negative episodes to play", "eval {run} --episodes -3", "--episodes: -3"),
     Case("unknown checkpoint", "eval {run} --checkpoint last", "--checkpoint: 'last'"),
     Case("eval in an unknown task", "eval {run} --task PointRech", "did you mean PointReach"),
-    Case("option of another command", "eval {run} --seed 3", "unknown option --seed; see `merlin eval"),
+    Case("option of another command", "eval {run} --seed 3", "unknown option --seed; see"),
     Case("eval in a task of other sizes", "eval {run} --task Reacher", "task Reacher: obs"),
     Case("resume with other looks", "train --out {run} --resume --eval-every 7", "--eval-every:"),
     Case("eval of a run without a task", "eval {run}", "{run}: does not name its task",
