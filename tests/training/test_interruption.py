@@ -193,9 +193,31 @@ with interruptible(lambda: "stopped", patience=0.2):
 """
 
 
-def test_a_signal_within_a_destructor_ends_the_command_without_a_traceback():
+BEFORE_A_COMMAND_LISTENS = """
+import signal, time
+from merlin.cli import app
+
+class Stopped:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+class Slow:
+    def __call__(self):
+        Stopped()
+        time.sleep(10)
+
+app.parse = lambda arguments: Slow()
+app.main(["train"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [(IN_A_DESTRUCTOR, "merlin: stopped\n"), (BEFORE_A_COMMAND_LISTENS, "merlin: stopped.\n")],
+)
+def test_a_signal_within_a_destructor_ends_the_command_without_a_traceback(script, said):
     """Python cannot raise from there, and would print a traceback and go on."""
     done = subprocess.run(
-        [sys.executable, "-c", IN_A_DESTRUCTOR], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
     )
-    assert (done.returncode, done.stderr) == (130, "merlin: stopped\n")
+    assert (done.returncode, done.stderr) == (130, said)

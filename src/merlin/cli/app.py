@@ -30,7 +30,7 @@ from merlin.cli.toy import Toy
 from merlin.cli.train import Train
 from merlin.cli.trust import Trust
 from merlin.errors import Incomplete, MerlinError, in_words
-from merlin.io.interruption import Interrupted
+from merlin.io.interruption import Interrupted, never_lost
 from merlin.io.settings import instead
 
 COMMANDS: dict[str, type] = {
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     by Ctrl-C.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    with safe_output():
+    with safe_output(), never_lost():
         _main(arguments)
 
 

@@ -122,6 +122,27 @@ def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> It
 
 
 @contextmanager
+def never_lost() -> Iterator[None]:
+    """End the process if Ctrl-C comes within a destructor or a callback, which cannot raise.
+
+    Python would print a traceback there and go on. Imports, which take seconds, are full of them.
+    """
+
+    def unraisable(lost: "sys.UnraisableHookArgs") -> None:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            return hook(lost)
+        remove_unfinished()
+        print("merlin: stopped.", file=sys.stderr, flush=True)
+        os._exit(130)
+
+    hook, sys.unraisablehook = sys.unraisablehook, unraisable
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+
+
+@contextmanager
 def signals() -> Iterator[list[int]]:
     """Record the first Ctrl-C or SIGTERM instead of raising; a second one acts as usual."""
     received: list[int] = []
