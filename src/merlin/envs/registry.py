@@ -256,7 +256,7 @@ _ALL = (
     ),
     Task(
         name="FetchPush",
-        tuned={"expert": Tuned(0.0, 20), "random": Tuned(0.2, 20)},
+        tuned={"expert": Tuned(0.0, 20, own=(1.0, 5)), "random": Tuned(0.2, 20)},
         arguments={"module": "fetch.push", "name": "MujocoFetchPushEnv"},
         **_FETCH_OBJECT,
     ),
