@@ -16,6 +16,7 @@ from merlin.bench.cells import make_row
 from merlin.bench.results_folder import ResultsFolder, cell_lock
 from merlin.bench.rows import read_rows
 from merlin.bench.runner import run_bench
+from merlin.envs.registry import TASKS
 from merlin.io.files import write_json
 from merlin.learners.registry import field_names
 from merlin.report import selection
@@ -39,6 +40,9 @@ def test_rows_tell_all_that_a_report_needs(tmp_path):
     )
     assert plain.final["episodes"] == 10
     assert plain.settings == dict(SMALL)
+    tuned = TASKS[plain.task].tuned[plain.variant]
+    assert plain.learner["hindsight_ratio"] == tuned.hindsight_ratio
+    assert plain.learner["horizon"] == tuned.horizon
     assert plain.data["command"] == (
         "merlin collect PointReach --variant random --episodes 20 --seed 0"
     )

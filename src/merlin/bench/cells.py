@@ -132,6 +132,7 @@ def _score(
     log = [line for line, _ in read_metrics(own / "metrics.jsonl")]
     rates = [line["updates_per_second"] for line in log if "updates_per_second" in line]
     return {
+        "learner": run.config.settings,
         "final": {"episodes": cell.final_episodes, **_scores(row.final)},
         "goals": _rounded(row.final.goal_success()) or None,
         "best": {"episodes": cell.eval_episodes, **_rounded(row.best.to_json())},

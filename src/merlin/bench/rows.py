@@ -47,6 +47,7 @@ class Row:
     grid: str = ""  # only in rows.jsonl, where grids that share a cell have a line each
     preset: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    learner: dict[str, Any] | None = None  # all its settings, also those tuned for the task
     pixels: bool = False
     error: str | None = None
     trace: str | None = None
@@ -98,7 +99,7 @@ class Row:
     def to_json(self) -> dict[str, Any]:
         """The JSON form of the row; optional fields are omitted if not set."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        for name in ("grid", "trace", "episode_steps", "goals"):
+        for name in ("grid", "learner", "trace", "episode_steps", "goals"):
             if not values[name]:
                 del values[name]
         return {"schema": SCHEMA, **values, "curve": list(self.curve)}
