@@ -39,7 +39,7 @@ class Trust:
     default method is trained first, with a tenth of the episodes held out.
     """
 
-    source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA|RUN")]
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA|RUN")]
     """A run folder that was trained with held-out episodes; or data to train on, as for `merlin
     train`."""
     goals: Path | None = None
@@ -74,7 +74,7 @@ class Trust:
             raise MerlinError(
                 f"--tolerance: {self.tolerance} is not a distance; give a number above 0."
             )
-        trains = is_data(self.source) and not is_run(Path(self.source))
+        trains = is_data(self.run) and not is_run(Path(self.run))
         run, data = self._train() if trains else self._load()
         goals = None if self.goals is None else read_goals(self.goals, run.config.dimensions[-1])
         found = run.trust(goals, data=data, tolerance=self.tolerance, stay=self.stay)
@@ -83,12 +83,12 @@ class Trust:
             from merlin.report.trust import page
 
             try:
-                write_bytes(self.html, page(self.source, sentence, about).encode())
+                write_bytes(self.html, page(self.run, sentence, about).encode())
             except OSError as error:
                 message = f"html {self.html}: cannot be written ({error.strerror})."
                 raise MerlinError(message) from None
         if not self.json:
-            _print(self.source, sentence, about)
+            _print(self.run, sentence, about)
         kept = None if run.folder is None else str(run.folder)
         return {"run": kept, "checkpoint": self.checkpoint, "verdict": sentence, **about}
 
@@ -99,9 +99,9 @@ class Trust:
         for name in (name for name, value in given.items() if value is not None):
             raise MerlinError(
                 f"--{name.replace('_', '-')}: is for data that is trained on first; omit it, "
-                f"since {self.source} is a run."
+                f"since {self.run} is a run."
             )
-        return load_run(Path(self.source), self.checkpoint), None
+        return load_run(Path(self.run), self.checkpoint), None
 
     def _train(self) -> tuple["Run", "Dataset"]:
         from merlin.data import load
@@ -111,7 +111,7 @@ class Trust:
 
         if self.out is None and self.checkpoint != "final":
             raise MerlinError(f"--checkpoint: {self.checkpoint} is kept in a run; give --out.")
-        data = load(self.source, **self.columns.given())
+        data = load(self.run, **self.columns.given())
         check_vectors(data)
         updates = 5000 if self.updates is None else self.updates
         with interruptible(self._farewell):
