@@ -1,4 +1,4 @@
-"""Processes of this machine and of Ray: the same rows and data, whoever is killed."""
+"""Local processes and Ray produce the same rows and data, even if a worker is killed."""
 
 import os
 import signal
