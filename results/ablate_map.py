@@ -20,8 +20,10 @@ import merlin
 from merlin.augment.base import find_phi
 from merlin.collection.collect import collect_cached
 from merlin.data import places
+from merlin.data.kinetic import kinetic_map
 from merlin.envs.registry import find
 from merlin.evaluation.evaluate import evaluate
+from merlin.learners.distance import local_limit
 from merlin.training.plan import method_for
 
 SEED = 700_000
@@ -46,12 +48,18 @@ def variants(policy, data, learner):
     """Names and policies, all with the same executor."""
     how = {"lags": learner.lags, "passages": learner.passages, "hops": learner.hops}
     how |= {"reach": learner.max_horizon, "places": learner.places}
+    limit = local_limit(int(data.lengths.max()) - 1, learner.max_horizon)
+    slow = kinetic_map(data.achieved_goals, data.starts, limit)
+    spaces = {"kinetic": slow, "coordinates": None}
+    (other,) = spaces.keys() - {learner.space}
+    how |= {"projection": spaces[learner.space]}
 
     def mapped(**other):
         found = places.build_map(data, find_phi(data), **how | other)
         return replace(policy, map=jax.tree.map(jnp.asarray, found))
 
     yield "default", policy
+    yield f"distances in {other} space", mapped(projection=spaces[other])
     none = jnp.full_like(policy.map.ahead, places.THE_GOAL)
     yield "without the map", replace(policy, map=policy.map._replace(ahead=none))
     with patch.object(places, "passage_lags", lambda *_: inferred(policy, learner.lags)):

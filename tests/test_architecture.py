@@ -105,7 +105,7 @@ def test_a_file_of_more_than_400_lines_is_two_files(path):
 COMMANDS = {  # files that write whole commands: `merlin train --out DIR --resume`
     *("bench/grids.py", "bench/rows.py", "collection/collect.py", "data/formats/ogbench.py"),
     *("envs/frames.py", "experts/library.py", "experts/training.py", "report/run.py"),
-    *("training/folder.py", "training/loop.py"),
+    *("training/layout.py", "training/loop.py"),
 }
 
 

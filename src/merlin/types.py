@@ -114,6 +114,7 @@ class Map(NamedTuple):
     """Places of the data and the ways between them (see `data.places`)."""
 
     centres: Any  # (places, goal) float32: the goal that stands for each place
+    projection: Any  # (goal, goal) float32: distances are those between projected goals
     phi: Any  # (goal,) int32: which numbers of a state are its goal
     ahead: Any  # (places, places) int16: where to head on the way to a place; -1: to the goal
     told: Any  # (places, places) int16: the steps to there

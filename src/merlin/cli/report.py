@@ -34,7 +34,7 @@ class Report:
     def __call__(self) -> dict[str, Any]:
         check("plots", "merlin report")
         from merlin.report import write_report, write_run_report
-        from merlin.training.folder import is_run
+        from merlin.training.layout import is_run
 
         for folder in self.dir:
             if not folder.is_dir():

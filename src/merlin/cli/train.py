@@ -135,7 +135,7 @@ class Train:
 
     def _farewell(self) -> str:
         """The message for a run that is stopped in the middle of one long step."""
-        from merlin.training.folder import is_run
+        from merlin.training.layout import is_run
 
         assert self.out is not None
         if not is_run(self.out):
@@ -168,7 +168,8 @@ class Train:
         from merlin.data.describe import how_to_evaluate
         from merlin.data.formats import with_task
         from merlin.learners.registry import configure
-        from merlin.training.folder import is_run, read_config, refuse_finished
+        from merlin.training.folder import read_config, refuse_finished
+        from merlin.training.layout import is_run
         from merlin.training.plan import method_for, without_desired_goals
         from merlin.training.train import train
 

@@ -66,7 +66,7 @@ class Trust:
         from merlin.data.formats import is_data
         from merlin.data.goal_table import read_goals
         from merlin.evaluation.trust import verdict
-        from merlin.training.folder import is_run
+        from merlin.training.layout import is_run
 
         if self.html is not None:
             check("plots", "--html")

@@ -1,9 +1,10 @@
 """A map of the data: places, recorded passages between them, and shortest paths.
 
 Places are achieved goals that cover the data, chosen by farthest-point sampling. Every state
-belongs to the nearest place. A passage connects two places if episodes went from one to the other
-within a given number of steps, several times. Nothing is inferred: two places on either side of a
-wall are close, but no episode went from one to the other.
+belongs to the nearest place. Distances are those of goals, or of a projection of them in which
+distances are temporal (`data.kinetic`). A passage connects two places if episodes went from one to
+the other within a given number of steps, several times. Nothing is inferred: two places on either
+side of a wall are close, but no episode went from one to the other.
 
 Near goals need no waypoint. If the map is complete, a goal is near if recorded passages lead
 straight to it. Otherwise every goal within the policy's reach is near. A map is incomplete if its
@@ -49,15 +50,20 @@ def build_map(
     hops: int,
     reach: int,
     tolerance: float = 0.0,
+    projection: Float[np.ndarray, "goal goal"] | None = None,
 ) -> Map:
     """Build the map of a dataset, with tables of waypoints between all pairs of places.
 
     `phi` gives the columns of a state that are its goal. `reach` is the number of steps within
     which a policy can reach goals without a waypoint. Goals within the `tolerance` of a recorded
-    one belong to the data. The tables always have `places` rows; for small datasets the last place
-    is repeated.
+    one belong to the data. All distances are those between goals after the `projection`; by default
+    they are those between the goals themselves. The tables always have `places` rows; for small
+    datasets the last place is repeated.
     """
-    goals = np.asarray(data.achieved_goals)
+    recorded = np.asarray(data.achieved_goals)
+    if projection is None:
+        projection = np.eye(recorded.shape[1], dtype=np.float32)
+    goals = recorded @ projection
     most = max(1, min(places, len(goals) // STATES_PER_PLACE))
     every = max(1, len(goals) // CHOSEN_FROM)
     chosen = every * spread(goals[::every], most)
@@ -77,15 +83,28 @@ def build_map(
     rows = np.minimum(np.arange(places), count - 1)
     pairs = np.ix_(begin[rows], end[rows])
     return Map(
-        centres=centres[rows],
+        centres=recorded[chosen][rows],
+        projection=projection,
         phi=np.array(phi, np.int32),
         ahead=ahead[pairs],
         told=told[pairs],
         steps=steps[pairs],
         seen=seen[pairs],
         states=np.asarray(data.observations[chosen], np.float32)[rows],
-        radius=(radius + tolerance).astype(np.float32)[rows],
+        radius=(radius + tolerance * np.linalg.norm(projection, 2)).astype(np.float32)[rows],
     )
+
+
+def usual_radius(data: Dataset, found: Map) -> float:
+    """The distance that the farthest states have from their place, the median over places.
+
+    Between goals, not between their projections.
+    """
+    goals, centres = np.asarray(data.achieved_goals), np.asarray(found.centres)
+    nearest = cKDTree(centres @ found.projection).query(goals @ found.projection)[1]
+    radius = np.zeros(len(centres))
+    np.maximum.at(radius, nearest, np.linalg.norm(goals - centres[nearest], axis=1))
+    return float(np.median(radius))
 
 
 def determined(nearest: Int[np.ndarray, " states"], observations: np.ndarray, count: int) -> float:
@@ -109,11 +128,11 @@ def _stride(
     goals: Float[np.ndarray, "states goal"], starts: Int[np.ndarray, " episodes+1"], lag: int
 ) -> float:
     """The median length of the recorded movements over a number of steps."""
-    moved = np.linalg.norm(goals[lag:] - goals[:-lag], axis=1)[_same_episode(starts, lag)]
+    moved = np.linalg.norm(goals[lag:] - goals[:-lag], axis=1)[same_episode(starts, lag)]
     return float(np.median(moved)) if len(moved) else 0.0
 
 
-def _same_episode(
+def same_episode(
     starts: Int[np.ndarray, " episodes+1"], lag: int
 ) -> Bool[np.ndarray, " states-lag"]:
     """For each state, whether the state `lag` rows later belongs to the same episode."""
@@ -170,6 +189,7 @@ def blank_map(places: int, goal_dim: int, state_dim: int) -> Map:
     none = np.full((places, places), NO_WAY, np.int16)
     return Map(
         centres=np.zeros((places, goal_dim), np.float32),
+        projection=np.eye(goal_dim, dtype=np.float32),
         phi=np.zeros(goal_dim, np.int32),
         ahead=none,
         told=np.zeros_like(none),
@@ -206,7 +226,7 @@ def passage_lags(
     """
     found, times = np.zeros((2, count, count), np.int64)
     for lag in sorted(lags, reverse=True):
-        same = _same_episode(starts, lag)
+        same = same_episode(starts, lag)
         pairs = nearest[:-lag][same] * count + nearest[lag:][same]
         seen = np.bincount(pairs, minlength=count * count).reshape(count, count)
         enough = seen >= passages

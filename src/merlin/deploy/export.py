@@ -21,7 +21,7 @@ from merlin.errors import MerlinError
 from merlin.io import extras
 from merlin.io.files import check_free, write_bytes
 from merlin.policies.images import SeeingPolicy
-from merlin.training.folder import policy_file
+from merlin.training.layout import policy_file
 from merlin.training.runs import load_policy
 
 OPSET, IR_VERSION = 17, 10

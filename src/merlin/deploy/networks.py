@@ -33,7 +33,7 @@ class Filter(NamedTuple):
     padding: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Cnn:
     """How a policy maps images to features.
 

@@ -17,7 +17,7 @@ from merlin.deploy.onnx_policy import SUFFIX, OnnxPolicy
 from merlin.deploy.weights import Weights, read
 from merlin.errors import MerlinError
 from merlin.io.observations import batch_size, checked, state_and_goal
-from merlin.training.folder import policy_file
+from merlin.training.layout import policy_file
 
 if TYPE_CHECKING:  # only mixtures and maps need them, see `weights`
     from merlin.deploy.lookahead import Mixture

@@ -60,6 +60,7 @@ class Places:
     """The map stored in a policy file."""
 
     centres: np.ndarray  # (places, goal)
+    projection: np.ndarray  # (goal, goal): distances are those between projected goals
     phi: np.ndarray  # (goal,): which columns of a state are its goal
     ahead: np.ndarray  # (places, places): the next waypoint; -1: the goal itself
     told: np.ndarray  # (places, places): the steps to the waypoint
@@ -78,7 +79,7 @@ class Places:
 
     def place(self, goals: Any) -> Any:
         """The place to which each goal belongs."""
-        off = goals[..., None, :] - self.centres
+        off = (goals @ self.projection)[..., None, :] - self._projected
         return (off * off).sum(axis=-1).argmin(axis=-1)
 
     def heading(self, states: Any, goals: Any) -> tuple[Any, Any, Any]:
@@ -104,10 +105,15 @@ class Places:
 
     def _inside(self, goals: np.ndarray, place: np.ndarray) -> np.ndarray:
         """1 within the radius of a goal's place; outside, it falls exponentially."""
-        away = np.linalg.norm(goals - self.centres[place], axis=-1)
+        away = np.linalg.norm((goals - self.centres[place]) @ self.projection, axis=-1)
         radius = np.maximum(self.radius[place], LEAST_RADIUS)
         result: np.ndarray = np.exp(np.minimum(np.float32(0.0), OUTSIDE * (1.0 - away / radius)))
         return result
+
+    @cached_property
+    def _projected(self) -> np.ndarray:
+        projected: np.ndarray = self.centres @ self.projection
+        return projected
 
     @cached_property
     def _heads(self) -> np.ndarray:
@@ -127,6 +133,7 @@ class Places:
         tables = self.ahead, self.told, self.steps, self.seen
         return (
             (self.centres.dtype, self.centres.shape) == (np.float32, (count, goals))
+            and (self.projection.dtype, self.projection.shape) == (np.float32, (goals, goals))
             and (self.phi.dtype, self.phi.shape) == (np.int32, (goals,))
             and (self.states.dtype, self.states.shape) == (np.float32, (count, states))
             and (self.radius.dtype, self.radius.shape) == (np.float32, (count,))

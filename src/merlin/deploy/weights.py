@@ -29,7 +29,7 @@ MOST_STEP = 4096
 """Upper bound on strides, padding and numbers of bins."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Constants:
     """Constants of a policy's arithmetic, as stored in its file.
 
@@ -51,7 +51,7 @@ class Constants:
     max_bins: int = 64  # maximum number of classes of the temporal distance
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Weights:
     """The content of a policy file: normalisers, a network and the action range.
 
@@ -181,7 +181,7 @@ class Weights:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Settings:
     """The settings of a method that acting depends on, if it has them."""
 
@@ -385,5 +385,7 @@ def _places(
     mean, scale, limit = (own.pop(f"hazard.inputs.{name}") for name in ("mean", "scale", "limit"))
     layers = _layers(own, "hazard.net.layers.")
     hazard = Hazard(mean, scale, limit, own.pop("hazard.phi"), layers)
+    # Files of earlier versions have none: their distances are those between goals.
+    own.setdefault("projection", np.eye(own["centres"].shape[1], dtype=np.float32))
     least, temperature = min(settings.lags), settings.temperature
     return Places(**own, hazard=hazard, least=least, temperature=temperature), others

@@ -50,7 +50,7 @@ def _object(kind: Any, content: dict[str, Any], where: object) -> Any:
     found = {}
     for field in dataclasses.fields(kind):
         if field.name in content:
-            hint = _hints(kind)[field.name]
+            hint = _hints(kind)[field.name] if isinstance(field.type, str) else field.type
             found[field.name] = _read(hint, content[field.name], where, field.name)
         elif field.default is field.default_factory is dataclasses.MISSING:
             raise MerlinError(f"{where}: lacks {field.name!r}; restore or recreate the file.")

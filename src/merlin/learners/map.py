@@ -35,14 +35,14 @@ from typing import Any, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from merlin.augment.base import find_phi
 from merlin.data import Dataset
 from merlin.data.goals import Sampling, hindsight
-from merlin.data.places import MOST_PLACES, blank_map, build_map
+from merlin.data.kinetic import kinetic_map
+from merlin.data.places import MOST_PLACES, blank_map, build_map, usual_radius
 from merlin.errors import MerlinError
 from merlin.learners.actor_critic import TARGET_KEEP
 from merlin.learners.advantages import QUEUE, best_weight, lowest_of_best, soon_weight
@@ -72,6 +72,7 @@ from merlin.policies.map import MapPolicy
 from merlin.policies.mixture import SOON, densest
 from merlin.types import Batch, DrawnGoals, Map, Metrics, Spec
 
+SPACES = ("kinetic", "coordinates")
 LONG_EPISODE = 100
 """In steps. Longer episodes use longer passages: at a few steps the map would consist of noise."""
 ERROR_KEEP = 0.99
@@ -103,6 +104,7 @@ class MerlinMap(Learner):
     """A map of recorded passages, followed by a mixture policy with a critic."""
 
     places: int = 800  # at most
+    space: str = "coordinates"  # of distances between places; or kinetic
     lags: tuple[int, ...] = (1, 2, 3)  # steps in a passage
     passages: int = 3  # recorded passages needed to connect two places
     hops: int = 2  # passages between successive waypoints
@@ -128,6 +130,8 @@ class MerlinMap(Learner):
         check_sizes(self, "places", "lags", "passages", "hops", "max_horizon")
         if self.places > MOST_PLACES:
             raise MerlinError(f"places: {self.places} are too many; use at most {MOST_PLACES}.")
+        if self.space not in SPACES:
+            raise MerlinError(f"space: {self.space!r} is not one of {', '.join(SPACES)}.")
         super().__post_init__()
         check_sizes(self, "components", "hidden")
         check_discount(self.discount)
@@ -159,7 +163,8 @@ class MerlinMap(Learner):
         find_phi(data)
 
     def survey(self, data: Dataset, spec: Spec) -> Spec:
-        phi, told = find_phi(data), self.told_tolerance(spec)
+        phi, told, limit = find_phi(data), self.told_tolerance(spec), self.local_limit(spec)
+        slow = kinetic_map(data.achieved_goals, data.starts, limit)
         found = build_map(
             data,
             phi,
@@ -169,10 +174,10 @@ class MerlinMap(Learner):
             hops=self.hops,
             reach=self.max_horizon,
             tolerance=told or 0.0,
+            projection=slow if self.space == "kinetic" else None,
         )
         # Without a tolerance, a goal counts as reached at the distance of most states to a place.
-        near = told if told is not None else float(np.median(found.radius))
-        limit = self.local_limit(spec)
+        near = told if told is not None else usual_radius(data, found)
         return spec._replace(map=found, hazard=fit_hazard(data, phi, limit=limit, tolerance=near))
 
     def told_tolerance(self, spec: Spec) -> float | None:

@@ -1,6 +1,6 @@
 """Store pytrees of arrays in safetensors files, which cannot contain code."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,8 +20,11 @@ def save_tree(path: Path, tree: Any, about: dict[str, Any], *, keep: Path | None
     tensors.write(path, arrays, about, keep=keep)
 
 
-ADDED = {"normaliser.limit": 5.0}
-"""Arrays missing from files of earlier versions, keyed by name suffix, with their former value."""
+ADDED: Mapping[str, Callable[[tuple[int, ...]], np.ndarray]] = {
+    "normaliser.limit": lambda shape: np.full(shape, 5.0),
+    "map.projection": lambda shape: np.eye(shape[0]),
+}
+"""Arrays missing from files of earlier versions, by name suffix: what they were, given a shape."""
 
 
 def load_tree(path: Path, like: Tree) -> tuple[Tree, dict[str, Any]]:
@@ -35,9 +38,9 @@ def fit_tree(arrays: Mapping[str, np.ndarray], like: Tree, path: Path) -> Tree:
     expected = {name: (leaf.shape, leaf.dtype) for name, leaf in _flatten(like)}
     arrays = dict(arrays)
     for name in expected.keys() - arrays.keys():
-        for end, value in ADDED.items():
+        for end, former in ADDED.items():
             if name.endswith(end):
-                arrays[name] = np.full(*expected[name][:1], value, expected[name][1])
+                arrays[name] = former(expected[name][0]).astype(expected[name][1])
     if odd := sorted(arrays.keys() ^ expected.keys()):
         raise MerlinError(f"{path}: {odd[0]} does not match the run's settings; train again.")
     for name, (shape, dtype) in expected.items():

@@ -88,7 +88,8 @@ class MapPolicy(Policy):
 
     def place(self, goal: Float[Array, "*batch goal"]) -> Int[Array, "*batch"]:
         """The place to which a goal belongs."""
-        off = goal[..., None, :] - self.map.centres
+        projected = (goal @ self.map.projection)[..., None, :]
+        off = projected - self.map.centres @ self.map.projection
         return jnp.argmin(jnp.sum(jnp.square(off), axis=-1), axis=-1)
 
     def reach(self, observation: Any, goal: Any) -> Reach:
@@ -121,6 +122,7 @@ class MapPolicy(Policy):
         self, goal: Float[Array, "*batch goal"], place: Int[Array, "*batch"]
     ) -> Float[Array, "*batch"]:
         """1 within the radius of a goal's place; outside, it falls exponentially."""
-        away = jnp.linalg.norm(goal - self.map.centres[place], axis=-1)
+        off = (goal - self.map.centres[place]) @ self.map.projection
+        away = jnp.linalg.norm(off, axis=-1)
         radius = jnp.maximum(self.map.radius[place], LEAST_RADIUS)
         return jnp.exp(jnp.minimum(0.0, OUTSIDE * (1.0 - away / radius)))

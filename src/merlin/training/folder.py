@@ -1,26 +1,20 @@
-"""The contents of run.json, and the layout of a run folder.
-
-It imports nothing heavy, so that a robot can read a run folder.
-"""
+"""The contents of run.json, and the lock of a run folder that is being written."""
 
 import contextlib
-import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
 from merlin.errors import MerlinError
-from merlin.io.files import is_temporary, read_json, refuse_links, sweep, write_json
+from merlin.io.files import is_temporary, refuse_links, sweep, write_json
 from merlin.io.locks import lock
 from merlin.io.schema import check_episodes, is_integer, read_as
+from merlin.training.layout import CONFIG, FORMAT, SCHEMA, is_run, read_content
 
-FORMAT, SCHEMA = "merlin-run", 1
-CHECKPOINTS = ("final", "best")
 LOCK = ".lock"
 MOST = 10**12
 """Of updates, and of anything else in a schedule."""
-_FILES = {"final": "policy.safetensors", "best": "best.safetensors"}
 
 
 @dataclass(frozen=True)
@@ -91,15 +85,13 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, content: dict[str, Any], where: Path) -> Self:
-        if content.get("format") != FORMAT or content.get("schema") != SCHEMA:
-            raise MerlinError(f"{where}: was written by another version of merlin.")
         schedule = {field.name for field in fields(Schedule)}
         if missing := sorted(schedule - content.keys()):
             raise MerlinError(f"{where}: lacks {missing[0]!r}; train again.")
         own = {key: value for key, value in content.items() if key not in schedule}
         config: Self = read_as(cls, {**own, "schedule": content}, where)
-        if not config.seeds or min(config.seeds) < 0 or len(config.dimensions) < 3:
-            raise MerlinError(f"{where}: names no seeds or no dimensions; train again.")
+        if len(config.dimensions) < 3:
+            raise MerlinError(f"{where}: names no dimensions; train again.")
         return config
 
     def difference(self, other: "RunConfig") -> str | None:
@@ -112,35 +104,12 @@ class RunConfig:
 
 def read_config(folder: Path) -> RunConfig:
     """Read the configuration of a run."""
-    if not folder.is_dir():
-        raise MerlinError(f"{folder}: no such run folder; give one made by `merlin train --out`.")
-    path = folder / "run.json"
-    return RunConfig.from_json(read_json(path, "a run folder"), path)
+    content, _ = read_content(folder)
+    return RunConfig.from_json(content, folder / CONFIG)
 
 
 def write_config(folder: Path, config: RunConfig) -> None:
-    write_json(folder / "run.json", config.to_json())
-
-
-def policy_file(folder: Path, seed: int | None = None, checkpoint: str = "final") -> Path:
-    """The policy file of one seed, by default the first; `checkpoint` is 'final' or 'best'."""
-    if checkpoint not in CHECKPOINTS:
-        raise MerlinError(f"checkpoint: {checkpoint!r} is neither final nor best.")
-    seeds = read_config(folder).seeds
-    if seed is not None and seed not in seeds:
-        known = ", ".join(map(str, seeds))
-        raise MerlinError(f"seed: {folder} has no seed {seed}; it has {known}.")
-    at = folder / f"seed-{seeds[0] if seed is None else seed}" / _FILES[checkpoint]
-    if not at.exists():
-        raise MerlinError(
-            f"{at}: is not there yet; finish the run with "
-            f"`merlin train --out {shlex.quote(str(folder))} --resume`."
-        )
-    return at
-
-
-def is_run(folder: Path) -> bool:
-    return (folder / "run.json").exists()
+    write_json(folder / CONFIG, config.to_json())
 
 
 def refuse_finished(folder: Path, resume: bool) -> None:

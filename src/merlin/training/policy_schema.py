@@ -18,7 +18,7 @@ FEW = 100
 """Layers and lookahead steps that any file may declare; more must be backed by arrays."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EncoderAbout:
     """The sizes of an image encoder."""
 
@@ -29,7 +29,7 @@ class EncoderAbout:
     units: bool
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PolicyAbout:
     """The metadata in a policy file that acting depends on."""
 

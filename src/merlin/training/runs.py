@@ -43,7 +43,8 @@ from merlin.learners.registry import method_name, split_name
 from merlin.nets.checkpoint import fit_tree, save_tree
 from merlin.policies.base import Policy
 from merlin.policies.images import SeeingPolicy
-from merlin.training.folder import RunConfig, policy_file, read_config
+from merlin.training.folder import RunConfig, read_config
+from merlin.training.layout import policy_file
 from merlin.training.policy_schema import EncoderAbout, check_encoder, read_policy
 from merlin.training.results import Result, SeedResult
 from merlin.types import Moments, Spec

@@ -14,7 +14,8 @@ from merlin.io.files import write_json
 from merlin.learners import Learner
 from merlin.policies.base import Policy
 from merlin.training.checkpoints import steps_done
-from merlin.training.folder import is_run, opened, read_config, refuse_finished, write_config
+from merlin.training.folder import opened, read_config, refuse_finished, write_config
+from merlin.training.layout import is_run
 from merlin.training.log import read_metrics
 from merlin.training.loop import Group
 from merlin.training.plan import Asked, Plan, about_augmentation

@@ -11,7 +11,8 @@ from merlin.deploy.play.exhibits import exhibit
 from merlin.envs.registry import choose
 from merlin.errors import MerlinError
 from merlin.io.files import check_free, write_bytes
-from merlin.training.folder import policy_file, read_config
+from merlin.training.folder import read_config
+from merlin.training.layout import policy_file
 
 MAX_BYTES = 3_000_000
 SCRIPTS = ("policy.js", "arena.js", "draw.js", "live.js", "replay.js", "page.js")
