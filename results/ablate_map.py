@@ -24,7 +24,7 @@ from merlin.data.kinetic import kinetic_map
 from merlin.envs.registry import find
 from merlin.evaluation.evaluate import evaluate
 from merlin.learners.distance import local_limit
-from merlin.training.plan import method_for
+from merlin.training.plan import method_for, without_desired_goals
 
 SEED = 700_000
 """Of the first episode."""
@@ -51,8 +51,9 @@ def variants(policy, data, learner):
     limit = local_limit(int(data.lengths.max()) - 1, learner.max_horizon)
     slow = kinetic_map(data.achieved_goals, data.starts, limit)
     spaces = {"kinetic": slow, "coordinates": None}
-    (other,) = spaces.keys() - {learner.space}
-    how |= {"projection": spaces[learner.space]}
+    own = learner.distances(data.goal_dim)
+    (other,) = spaces.keys() - {own}
+    how |= {"projection": spaces[own]}
 
     def mapped(**other):
         found = places.build_map(data, find_phi(data), **how | other)
@@ -85,7 +86,8 @@ def main() -> None:
     task = find(name)
     count = min(task.episodes, 10_000)
     data = merlin.load(collect_cached(task, variant, episodes=count, quiet=False))
-    learner = method_for("merlin-map", data, task).learner
+    settings = without_desired_goals("merlin-map", data, "vector")
+    learner = method_for("merlin-map", data, task, settings=settings).learner
     run = merlin.train(
         learner, data, task=task.name, updates=given.updates, out=given.runs / given.data
     )

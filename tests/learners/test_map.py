@@ -1,6 +1,7 @@
 """Merlin-map: what its policy heads for, kept in runs that are stopped and in policy files."""
 
 import dataclasses
+import shutil
 
 import equinox as eqx
 import jax
@@ -16,6 +17,7 @@ from helpers.onnx_sessions import session
 from merlin.data import Dataset, Episode
 from merlin.deploy import export
 from merlin.errors import MerlinError
+from merlin.io import tensors
 from merlin.learners import MerlinMap
 from merlin.policies.mixture import log_density
 from merlin.training.plan import method_for
@@ -105,6 +107,46 @@ def test_acts_the_same_from_its_file_in_numpy_and_in_onnx(run, rng):
         fast(states[0], np.full(2, np.nan, np.float32))
 
 
+@pytest.mark.parametrize("space", ["kinetic", "coordinates"])
+def test_whole_states_as_goals(space, tmp_path, rng):
+    """The first number of a state is noise, which only coordinates mind.
+
+    A horizon of one step makes the corridors long.
+    """
+    data, noise = corridor(), lambda n: rng.normal(0, 20, n).astype(np.float32)
+    states = np.asarray(data.observations).copy()
+    states[:, 0] = noise(len(states))
+    data = dataclasses.replace(data, observations=states, achieved_goals=states)
+    learner = dataclasses.replace(LEARNER, space=space, max_horizon=1)
+    run = merlin.train(learner, data, updates=1, out=tmp_path / "run")
+    goals = np.column_stack([noise(len(CELLS)), CELLS])
+    at = np.asarray(run.policy.map.centres)[run.policy.place(jnp.asarray(goals))]
+    away = np.linalg.norm(at[:, 1:] - CELLS, axis=1)
+    assert (away.mean() < 0.5) == (space == "kinetic")
+    assert learner.distances(2) == learner.distances(4) == space
+    usual = MerlinMap()
+    assert (usual.distances(3), usual.distances(4)) == ("coordinates", "kinetic")
+    wanted = jax.jit(jax.vmap(run.policy.act))(states[:50], states[::-1][:50])
+    fast = merlin.runtime.load(tmp_path / "run")
+    np.testing.assert_allclose(fast(states[:50], states[::-1][:50]), wanted, atol=1e-5)
+    content = export.build(fast.weights)
+    assert export.verify(content, fast.weights, run.policy) < 1e-4
+
+
+def test_a_policy_of_an_earlier_version_has_no_projection(run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    path = folder / "seed-0" / "policy.safetensors"
+    arrays, about = tensors.read(path)
+    del arrays["map.projection"], about["settings"]["space"]
+    tensors.write(path, arrays, about)
+    for policy in (merlin.load_run(folder).policy, merlin.runtime.load(folder)):
+        assert policy.reach(STATES[0], CELLS[-1])[:2] == (True, len(CELLS) - 1)
+        np.testing.assert_allclose(
+            policy(STATES, CELLS[-1]), run.policy(STATES, CELLS[-1]), atol=1e-5
+        )
+
+
 def test_acts_with_noise_in_jax_and_in_numpy(tmp_path):
     learner = dataclasses.replace(LEARNER, temperature=0.5)
     run = merlin.train(learner, corridor(), out=tmp_path / "run", updates=1)
@@ -147,6 +189,7 @@ def test_data_whose_goals_are_no_part_of_its_states_is_refused(tmp_path):
     [
         ({"places": 0}, "places: 0"),
         ({"places": 20_000}, "places: 20000 are too many"),
+        ({"space": "latent"}, "space: 'latent' is not auto, kinetic or coordinates"),
         ({"lags": ()}, "lags: "),
         ({"lags": (0, 3)}, "lags: "),
         ({"hops": 0}, "hops: 0"),

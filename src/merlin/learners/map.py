@@ -72,7 +72,9 @@ from merlin.policies.map import MapPolicy
 from merlin.policies.mixture import SOON, densest
 from merlin.types import Batch, DrawnGoals, Map, Metrics, Spec
 
-SPACES = ("kinetic", "coordinates")
+SPACES = ("auto", "kinetic", "coordinates")
+POSITION = 3
+"""Goals of at most this many numbers are positions, between which coordinates are distances."""
 LONG_EPISODE = 100
 """In steps. Longer episodes use longer passages: at a few steps the map would consist of noise."""
 ERROR_KEEP = 0.99
@@ -104,7 +106,7 @@ class MerlinMap(Learner):
     """A map of recorded passages, followed by a mixture policy with a critic."""
 
     places: int = 800  # at most
-    space: str = "coordinates"  # of distances between places; or kinetic
+    space: str = "auto"  # of distances between places: kinetic, coordinates, or by the goals' size
     lags: tuple[int, ...] = (1, 2, 3)  # steps in a passage
     passages: int = 3  # recorded passages needed to connect two places
     hops: int = 2  # passages between successive waypoints
@@ -131,7 +133,7 @@ class MerlinMap(Learner):
         if self.places > MOST_PLACES:
             raise MerlinError(f"places: {self.places} are too many; use at most {MOST_PLACES}.")
         if self.space not in SPACES:
-            raise MerlinError(f"space: {self.space!r} is not one of {', '.join(SPACES)}.")
+            raise MerlinError(f"space: {self.space!r} is not auto, kinetic or coordinates.")
         super().__post_init__()
         check_sizes(self, "components", "hidden")
         check_discount(self.discount)
@@ -164,7 +166,9 @@ class MerlinMap(Learner):
 
     def survey(self, data: Dataset, spec: Spec) -> Spec:
         phi, told, limit = find_phi(data), self.told_tolerance(spec), self.local_limit(spec)
-        slow = kinetic_map(data.achieved_goals, data.starts, limit)
+        slow = None
+        if self.distances(spec.goal_dim) == "kinetic":
+            slow = kinetic_map(data.achieved_goals, data.starts, limit)
         found = build_map(
             data,
             phi,
@@ -174,11 +178,17 @@ class MerlinMap(Learner):
             hops=self.hops,
             reach=self.max_horizon,
             tolerance=told or 0.0,
-            projection=slow if self.space == "kinetic" else None,
+            projection=slow,
         )
         # Without a tolerance, a goal counts as reached at the distance of most states to a place.
         near = told if told is not None else usual_radius(data, found)
         return spec._replace(map=found, hazard=fit_hazard(data, phi, limit=limit, tolerance=near))
+
+    def distances(self, goal_dim: int) -> str:
+        """The space in which distances between places are measured."""
+        if self.space != "auto":
+            return self.space
+        return "kinetic" if goal_dim > POSITION else "coordinates"
 
     def told_tolerance(self, spec: Spec) -> float | None:
         """The distance that counts as reached, if it is known."""
