@@ -63,7 +63,7 @@ def build_map(
     recorded = np.asarray(data.achieved_goals)
     if projection is None:
         projection = np.eye(recorded.shape[1], dtype=np.float32)
-    goals = recorded @ projection
+    goals = recorded @ projection[:, projection.any(axis=0)]
     most = max(1, min(places, len(goals) // STATES_PER_PLACE))
     every = max(1, len(goals) // CHOSEN_FROM)
     chosen = every * spread(goals[::every], most)
