@@ -47,8 +47,8 @@ def drifting(lengths=(20,) * 60, goals=True) -> Dataset:
 @lru_cache
 def made(forward: bool, steps: int | None = None):
     """Whole episodes, or so many steps and the rest of a recorded one."""
-    rollouts = Rollouts(model_epochs=120, rollout_steps=steps, forward=forward, **QUICK)
-    return rollouts(drifting(), seed=0)
+    how = {"rollout_steps": steps, "max_error": None}
+    return Rollouts(model_epochs=120, forward=forward, **how, **QUICK)(drifting(), seed=0)
 
 
 # The parts
@@ -213,7 +213,7 @@ def test_rollouts_stay_in_range_and_are_counted():
     # A drift that carries those out of range that begin on one side of it, and not the others.
     drifts = dynamics.head.bias.at[0].add(-1.0)
     dynamics = eqx.tree_at(lambda d: d.head.bias, dynamics, drifts)
-    states, _, lengths, report = rollouts.roll_out(data, proposer, dynamics, seed=0, quiet=True)
+    states, _, lengths, report = rollouts.roll_out(data, proposer, dynamics, 10, seed=0, quiet=True)
     low, high = data.observations.min(0), data.observations.max(0)
     slack = 0.1 * (high - low) + 1e-5
     assert ((states >= low - slack) & (states <= high + slack)).all()
@@ -222,6 +222,26 @@ def test_rollouts_stay_in_range_and_are_counted():
     assert 0 < report["dropped_outside"] < 1
     assert report["dropped"] == report["dropped_outside"]
     assert report["dropped_not_finite"] == 0
+
+
+@pytest.mark.parametrize(
+    ("explained", "limit", "steps"),
+    [
+        *((0.89, 1.0, 9), (0.26, 1.0, 1), (-3.0, 1.0, 1), (0.75, 1.0, 4), (0.75, 2.0, 8)),
+        *((0.99, 1.0, 10), (1.0, 1.0, 10), (None, 1.0, 10), (0.26, None, 10)),
+    ],
+)
+def test_rollouts_are_as_long_as_the_model_is_good(explained, limit, steps):
+    """By hand: 0.25 unexplained in each step are 1 after 4 steps. Without a limit, 10 steps."""
+    rollouts = Rollouts(max_error=limit)
+    assert rollouts._trusted_steps(drifting(), explained) == steps
+
+
+def test_a_poor_model_makes_short_rollouts():
+    """After one epoch it explains little, and the report says how long rollouts were."""
+    report = Rollouts(**FEW)(drifting(), seed=0).report
+    assert report["explained_variance"] < 0.5
+    assert report["rollout_steps"] == 1
 
 
 def test_the_seed_decides():
@@ -233,7 +253,7 @@ def test_the_seed_decides():
 
 def test_episodes_of_many_lengths():
     data = drifting((2, 3, 150, 7))
-    how = FEW | {"margin": 50.0, "trajectories": 40}
+    how = FEW | {"margin": 50.0, "trajectories": 40, "max_error": None}
     new = Rollouts(rollout_steps=None, **how)(data, seed=0).dataset
     assert set(new.lengths) == {2, 3, 150, 7}
     short = Rollouts(rollout_steps=2, **how)(data, seed=0).dataset
@@ -275,7 +295,7 @@ def test_a_model_that_runs_away_is_said_so():
     for bias in (1e6, jnp.nan):
         worse = eqx.tree_at(lambda d: d.head.bias, dynamics, jnp.full(3, bias, jnp.float32))
         with pytest.raises(MerlinError, match="all 40 left the range"):
-            rollouts.roll_out(wild, proposer, worse, seed=0, quiet=True)
+            rollouts.roll_out(wild, proposer, worse, 10, seed=0, quiet=True)
 
 
 @pytest.mark.parametrize(

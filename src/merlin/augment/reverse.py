@@ -10,8 +10,10 @@ differences (`models.py`). Rollouts that leave the range of the data or are not 
 The forward variant rolls out from first states.
 
 Model errors accumulate along a rollout. By default rollouts are therefore short: they branch off at
-a random recorded state, and the rest of the trajectory is recorded. With `rollout_steps=None` they
-span whole episodes.
+a random recorded state, and the rest of the trajectory is recorded. The less of the variance of
+one-step differences the model explains on held-out episodes, the shorter they are: k steps may
+leave k (1 - explained) <= `max_error` of it unexplained. With `rollout_steps=None` and
+`max_error=None`, rollouts span whole episodes.
 
 The models need vectors; images are replaced by latents (`latents.py`).
 """
@@ -65,6 +67,7 @@ class Rollouts(Augmentation):
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {
             "rollout_steps": None,
+            "max_error": None,
             "kl_weight": 1.0,
             "dynamics_batch": 256,
             "state_noise": 0.0,
@@ -73,6 +76,7 @@ class Rollouts(Augmentation):
         },
         "release": {
             "rollout_steps": None,
+            "max_error": None,
             "final_goals": True,
             "model_max_updates": None,
             "dynamics_max_updates": None,
@@ -87,7 +91,8 @@ class Rollouts(Augmentation):
     }
 
     trajectories: int | None = None  # to make; none: as many as recorded, at most 10,000
-    rollout_steps: int | None = 10  # length of a rollout; none: whole episodes, from their end
+    rollout_steps: int | None = 10  # longest rollout; none: whole episodes, from their end
+    max_error: float | None = 1.0  # of a rollout, in variances of one step; none: no limit
     final_goals: bool = False  # use the last state as the desired goal, as in the release
     proposer_hidden: tuple[int, ...] = (256, 256)
     kl_weight: float = 0.05
@@ -117,6 +122,10 @@ class Rollouts(Augmentation):
             value = vars(self)[name]
             if not (math.isfinite(value) and value >= 0):
                 raise MerlinError(f"{name}: {value} is not a non-negative number.")
+        if self.max_error is not None and not (
+            math.isfinite(self.max_error) and self.max_error >= 0
+        ):
+            raise MerlinError(f"max_error: {self.max_error} is not a non-negative number.")
         if not 0 <= self.held_out < 1:
             raise MerlinError(f"held_out: {self.held_out} is not a fraction below 1.")
 
@@ -128,8 +137,9 @@ class Rollouts(Augmentation):
         require_vectors(data, "models of states")
         phi = list(find_phi(data))
         proposer, dynamics, report = self.fit(data, seed=seed, quiet=quiet)
+        steps = self._trusted_steps(data, report.get("explained_variance"))
         states, actions, lengths, made = self.roll_out(
-            data, proposer, dynamics, seed=seed, quiet=quiet
+            data, proposer, dynamics, steps, seed=seed, quiet=quiet
         )
         achieved = np.asarray(states[..., phi], np.float32)
         dataset = assemble(data, states, actions, achieved, lengths, final_goals=self.final_goals)
@@ -179,8 +189,15 @@ class Rollouts(Augmentation):
             report["least_explained_variance"] = float(explained.min())
         return proposer, dynamics, report
 
+    def _trusted_steps(self, data: Dataset, explained: float | None) -> int:
+        """The length of a rollout, at least 1; the longest if the model has not been evaluated."""
+        most = self._steps(data)
+        if self.max_error is None or explained is None or explained >= 1.0:
+            return most
+        return int(min(most, max(1.0, self.max_error / (1.0 - explained))))
+
     def _steps(self, data: Dataset) -> int:
-        """The length of a rollout."""
+        """The length of the longest rollout."""
         most = int(data.lengths.max()) - 1
         return most if self.rollout_steps is None else min(most, self.rollout_steps)
 
@@ -244,7 +261,14 @@ class Rollouts(Augmentation):
         return 1.0 - error[moving] / variance[moving], variance[moving] * unit**2
 
     def roll_out(
-        self, data: Dataset, proposer: Proposer, dynamics: Dynamics, *, seed: int, quiet: bool
+        self,
+        data: Dataset,
+        proposer: Proposer,
+        dynamics: Dynamics,
+        steps: int,
+        *,
+        seed: int,
+        quiet: bool,
     ) -> tuple[np.ndarray, np.ndarray, Int[np.ndarray, " trajectories"], dict[str, Any]]:
         """States and actions of the requested number of valid trajectories, in chronological order.
 
@@ -253,7 +277,6 @@ class Rollouts(Augmentation):
         wanted = self.wanted(data)
         rng = np.random.default_rng((seed, 3))
         key = jax.random.fold_in(jax.random.key(seed), 4)
-        steps = self._steps(data)
         low, high = _range(data.observations, self.margin)
         many = jax.jit(jax.vmap(lambda s, k: self._roll(proposer, dynamics, s, steps, k)))
         states, actions, lengths = [], [], []
@@ -293,6 +316,7 @@ class Rollouts(Augmentation):
             "trajectories": kept,
             "wanted": wanted,
             "rollouts": tried,
+            "rollout_steps": steps,
             "dropped": (outside + broken) / tried,
             "dropped_outside": outside / tried,
             "dropped_not_finite": broken / tried,
