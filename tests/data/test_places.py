@@ -14,6 +14,7 @@ from merlin.data.places import (
     passage_lags,
     spread,
     straight,
+    unbroken,
     ways,
 )
 
@@ -68,6 +69,23 @@ def test_passages_do_not_lead_from_one_episode_to_the_next():
     lags, times = passage_lags(nearest, starts, 3, (1, 2), passages=2)
     np.testing.assert_array_equal(lags, [[0, 1, 2], [0, 0, 1], [0, 0, 0]])
     np.testing.assert_array_equal(times, [[0, 2, 2], [0, 0, 2], [0, 0, 0]])
+
+
+def test_the_map_does_not_count_on_being_thrown_elsewhere():
+    """Some walks jump from where the corridors meet to almost the end, and go on there."""
+    data = corridor()
+    thrown = np.concatenate([CELLS[6:11], CELLS[-5:]])
+    states = np.column_stack([np.full(len(thrown), 7.0, np.float32), thrown])
+    jumper = Episode(states, np.zeros((len(thrown) - 1, 2)), thrown)
+    episodes = [data.episode(e) for e in range(len(data))] + [jumper] * 5
+    jumping = Dataset.from_episodes(episodes, action_low=-1.5, action_high=1.5)
+    found = mapped(jumping)
+    assert found.steps[place(found, CELLS[6]), place(found, CELLS[-1])] == ALL - 6
+    pieces = unbroken(jumping.achieved_goals, jumping.starts)
+    assert len(pieces) == len(jumping.starts) + 5
+    np.testing.assert_array_equal(unbroken(data.achieved_goals, data.starts), data.starts)
+    still = np.zeros((9, 2), np.float32)
+    np.testing.assert_array_equal(unbroken(still, np.array([0, 4, 9])), [0, 4, 9])
 
 
 def test_long_passages_cost_more_than_their_steps():

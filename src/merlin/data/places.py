@@ -4,7 +4,8 @@ Places are achieved goals that cover the data, chosen by farthest-point sampling
 belongs to the nearest place. Distances are those of goals, or of a projection of them in which
 distances are temporal (`data.kinetic`). A passage connects two places if episodes went from one to
 the other within a given number of steps, several times. Nothing is inferred: two places on either
-side of a wall are close, but no episode went from one to the other.
+side of a wall are close, but no episode went from one to the other. Nor does the map count on
+jumps, like those of a teleporter.
 
 Near goals need no waypoint. If the map is complete, a goal is near if recorded passages lead
 straight to it. Otherwise every goal within the policy's reach is near. A map is incomplete if its
@@ -34,6 +35,8 @@ LONG_LEG = 0.15
 """Extra cost of a passage per lag^1.5, because short passages are followed more reliably."""
 DETERMINED = 0.9
 """Fraction of the variance of states that places must explain to determine the state."""
+JUMP = 3.0
+"""A step is a jump if it is this many times longer than 99 % of the steps that move."""
 CONNECTED = 0.95
 """Fraction of the pairs of places that a complete map connects."""
 NO_WAY, THE_GOAL = -1, -1
@@ -71,7 +74,7 @@ def build_map(
     away, nearest = cKDTree(centres).query(goals)
     radius = np.zeros(count)
     np.maximum.at(radius, nearest, away)
-    lag, times = passage_lags(nearest, data.starts, count, lags, passages)
+    lag, times = passage_lags(nearest, unbroken(goals, data.starts), count, lags, passages)
     ahead, told, steps, seen = ways(lag, times, hops)
     near = (steps >= 0) & (steps <= reach)
     connected = (steps >= 0).mean() >= CONNECTED or data.lengths.max() - 1 > reach
@@ -138,6 +141,22 @@ def same_episode(
     """For each state, whether the state `lag` rows later belongs to the same episode."""
     episode = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     return episode[lag:] == episode[:-lag]
+
+
+def unbroken(
+    goals: Float[np.ndarray, "states goal"], starts: Int[np.ndarray, " episodes+1"]
+) -> Int[np.ndarray, " pieces+1"]:
+    """The starts of the pieces of episodes between jumps, of which the map takes no account.
+
+    Nobody can count on being thrown somewhere: a teleporter may lead to several places.
+    """
+    step = np.linalg.norm(np.diff(goals, axis=0), axis=1)
+    step[starts[1:-1] - 1] = 0.0  # from one episode to the next
+    moving = step[step > 0.0]
+    if not len(moving):
+        return starts
+    jumps = 1 + np.flatnonzero(step > JUMP * np.quantile(moving, 0.99))
+    return np.union1d(starts, jumps)
 
 
 def straight(
