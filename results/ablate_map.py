@@ -79,12 +79,14 @@ def main() -> None:
     parser.add_argument("data", help="task and variant, for example PointRooms-random")
     parser.add_argument("--updates", type=int, default=5000)
     parser.add_argument("--episodes", type=int, default=1000)
+    parser.add_argument("--recorded", type=int, help="episodes of data, by default all")
+    parser.add_argument("--only", nargs="*", help="names of variants, by default all")
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("results/map-ablations.jsonl"))
     given = parser.parse_args()
     name, variant = given.data.rsplit("-", 1)
     task = find(name)
-    count = min(task.episodes, 10_000)
+    count = given.recorded or min(task.episodes, 10_000)
     data = merlin.load(collect_cached(task, variant, episodes=count, quiet=False))
     settings = without_desired_goals("merlin-map", data, "vector")
     learner = method_for("merlin-map", data, task, settings=settings).learner
@@ -92,6 +94,8 @@ def main() -> None:
         learner, data, task=task.name, updates=given.updates, out=given.runs / given.data
     )
     for what, policy in variants(run.policy, data, learner):
+        if given.only and what not in given.only:
+            continue
         score = evaluate(policy, task, episodes=given.episodes, seed=SEED)
         row = {"data": given.data, "variant": what, "updates": given.updates, "seed": 0}
         row |= {"episodes": given.episodes, "return": round(float(score.returns.mean()), 2)}
