@@ -97,7 +97,8 @@ def main() -> None:
         if given.only and what not in given.only:
             continue
         score = evaluate(policy, task, episodes=given.episodes, seed=SEED)
-        row = {"data": given.data, "variant": what, "updates": given.updates, "seed": 0}
+        row = {"data": given.data, "fingerprint": data.fingerprint(), "recorded": len(data)}
+        row |= {"variant": what, "updates": given.updates, "seed": 0}
         row |= {"episodes": given.episodes, "return": round(float(score.returns.mean()), 2)}
         row |= {"success": round(float(score.success.mean()), 4)}
         print(json.dumps(row), flush=True)
