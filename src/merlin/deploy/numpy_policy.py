@@ -255,7 +255,7 @@ class MapPolicy(MixturePolicy):
         """Act towards the next waypoint. A given horizon replaces that of the map."""
         raw = np.concatenate([state, goal], dtype=np.float32)
         self._check(raw)
-        state, goal = np.split(raw, [self._sizes[0]])
+        state, goal = raw[: self._sizes[0]], raw[self._sizes[0] :]
         towards, steps, near = self._places.heading(state, goal)
         if horizon is None and near:
             return self._choose(state, goal)

@@ -80,7 +80,7 @@ class Places:
     def place(self, goals: Any) -> Any:
         """The place to which each goal belongs."""
         off = (goals @ self.projection)[..., None, :] - self._projected
-        return (off * off).sum(axis=-1).argmin(axis=-1)
+        return (off * off @ self._ones).argmin(axis=-1)  # quicker than a sum over a short axis
 
     def heading(self, states: Any, goals: Any) -> tuple[Any, Any, Any]:
         """The goals and horizons to give to the executor, and where they are the goals given."""
@@ -114,6 +114,10 @@ class Places:
     def _projected(self) -> np.ndarray:
         projected: np.ndarray = self.centres @ self.projection
         return projected
+
+    @cached_property
+    def _ones(self) -> np.ndarray:
+        return np.ones(self._projected.shape[-1], np.float32)
 
     @cached_property
     def _heads(self) -> np.ndarray:

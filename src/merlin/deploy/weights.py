@@ -141,7 +141,7 @@ class Weights:
         angles = horizons[..., None] * self.frequencies
         return np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
 
-    @property
+    @cached_property
     def untold(self) -> np.ndarray:
         """What stands for the embedding if there is no horizon, and the aggressive one."""
         soon = self.embed(np.array([self.constants.soon], np.float32))
