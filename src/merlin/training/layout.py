@@ -4,6 +4,7 @@ It imports nothing heavy, so that a robot finds its policy quickly. `training.fo
 contents of run.json.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,13 @@ FORMAT, SCHEMA = "merlin-run", 1
 CONFIG = "run.json"
 FILES = {"final": "policy.safetensors", "best": "best.safetensors"}
 """The policy of each checkpoint, in the folder of a seed."""
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The part of run.json that is needed to find a policy."""
+
+    seeds: tuple[int, ...]
 
 
 def is_run(folder: Path) -> bool:
@@ -29,7 +37,7 @@ def read_content(folder: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
     content = read_json(path, "a run folder")
     if content.get("format") != FORMAT or content.get("schema") != SCHEMA:
         raise MerlinError(f"{path}: was written by another version of merlin.")
-    seeds: tuple[int, ...] = read_as(tuple[int, ...], content.get("seeds"), path)
+    seeds: tuple[int, ...] = read_as(Seeds, content, path).seeds
     if not seeds or min(seeds) < 0:
         raise MerlinError(f"{path}: names no seeds; train again.")
     return content, seeds
