@@ -7,6 +7,7 @@ is the picture in the README.
 
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import drawing
@@ -27,7 +28,7 @@ from merlin.policies.base import Policy
 
 TASK, EPISODES = "PointRooms", 1000
 OUT = Path("runs/demo")
-UPDATES = {"merlin": 1000, "merlin-map": 1000}
+METHODS, UPDATES = ("merlin", "merlin-map"), 1000
 SHOWN = 3
 STEPS, TILE = 25, 280
 """How long the film is, and how wide each half."""
@@ -40,12 +41,11 @@ def main() -> None:
     merlin.save(merlin.collect(TASK, "random", seed=0), OUT / "data")
     data = merlin.load(OUT / "data")
 
-    runs = {}
-    for name, updates in UPDATES.items():
-        tell(began, f"training {name} for {updates} updates")
-        runs[name] = merlin.train(
-            name, data, updates=updates, eval_every=updates, final_episodes=100, out=OUT / name
-        )
+    tell(began, f"training {' and '.join(METHODS)} side by side, {UPDATES} updates each")
+    how = {"updates": UPDATES, "eval_every": UPDATES, "final_episodes": 100}
+    with ThreadPoolExecutor() as pool:
+        started = {n: pool.submit(merlin.train, n, data, out=OUT / n, **how) for n in METHODS}
+    runs = {name: run.result() for name, run in started.items()}
 
     tell(began, f"playing {EPISODES} fixed episodes with each policy")
     policies = {"random actions": random_actions, **{n: run.policy for n, run in runs.items()}}

@@ -16,7 +16,7 @@ def test_the_demo_shows_what_the_map_gains(tmp_path, monkeypatch, capsys):
     place = importlib.util.spec_from_file_location("demo", DEMO)
     demo = importlib.util.module_from_spec(place)
     place.loader.exec_module(demo)
-    monkeypatch.setattr(demo, "UPDATES", {"merlin": 400, "merlin-map": 400})
+    monkeypatch.setattr(demo, "UPDATES", 400)
     monkeypatch.setattr(demo, "EPISODES", 100)
     demo.main()
     printed = capsys.readouterr().out
