@@ -16,6 +16,7 @@ from merlin.bench.cells import make_row
 from merlin.bench.results_folder import ResultsFolder, cell_lock
 from merlin.bench.rows import read_rows
 from merlin.bench.runner import run_bench
+from merlin.collection.collect import collect_cached
 from merlin.envs.registry import TASKS
 from merlin.io.files import write_json
 from merlin.learners.registry import field_names
@@ -63,6 +64,21 @@ def test_rows_tell_all_that_a_report_needs(tmp_path):
     )
     assert results.missing(cells) == []
     assert results.missing(cells, retry_failed=True) == [BROKEN]
+
+
+def test_rows_do_not_wait_for_data_that_they_do_not_need(tmp_path, monkeypatch):
+    def collect(task, *arguments, **how):
+        rows = tmp_path / "rows.jsonl"
+        began.append((task.name, len(read_rows(rows)) if rows.exists() else 0))
+        return collect_cached(task, *arguments, **how)
+
+    began: list[tuple[str, int]] = []
+    monkeypatch.setattr("merlin.bench.runner.collect_cached", collect)
+    first, second = replace(TINY, episodes=21), replace(TINY, task="PointRooms", episodes=21)
+    cells = [first, second, replace(first, seed=1)]
+    run_bench("two", cells, tmp_path, command="merlin bench two", workers=1)
+    assert began == [("PointReach", 0), ("PointRooms", 1)]
+    assert [row.status for row in read_rows(tmp_path / "rows.jsonl")] == ["done"] * 3
 
 
 def test_a_cell_that_another_bench_is_at_is_left_to_it(tmp_path, monkeypatch):

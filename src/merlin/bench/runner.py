@@ -1,4 +1,4 @@
-"""Run a grid: collect the data, then run every cell that has no row yet."""
+"""Run a grid: every cell that has no row yet, after collecting its data."""
 
 import math
 import time
@@ -12,8 +12,9 @@ from merlin.bench.grids import Cell
 from merlin.bench.order import in_order
 from merlin.bench.results_folder import ResultsFolder
 from merlin.bench.rows import Row
-from merlin.collection.collect import collect_cached
+from merlin.collection.collect import cached_path, collect_cached
 from merlin.data import load
+from merlin.envs.ogbench import DOWNLOADED
 from merlin.envs.registry import find
 from merlin.io.progress import Progress
 from merlin.parallel.engine import Engine, check_engine, open_engine
@@ -65,24 +66,34 @@ def _run(
     done: int,
     quiet: bool,
 ) -> None:
+    shared: dict[Any, Any] = {}
+    locked: list[tuple] = []
     grace = 0.0  # whatever stops us: checkpoints are there, nobody waits for the rest
+
+    def attempt(jobs: list[tuple]) -> list[tuple]:
+        """Run the jobs; return those that another process has locked."""
+        nonlocal done
+        elsewhere = []
+        for index, outcome in engine.outcomes(run_cell, jobs):
+            cell = jobs[index][0]
+            if outcome is None:
+                elsewhere.append(jobs[index])
+                continue
+            row = failed_row(cell, outcome) if isinstance(outcome, Failure) else outcome
+            results.add(cell, row)
+            done += 1
+            bar.update(done, _in_words(row), force=True)
+        return elsewhere
+
     try:
-        data = _gather(cells, engine, quiet)
-        jobs = [(cell, results.place(cell).absolute(), data[_data_of(cell)]) for cell in cells]
-        while jobs:
-            elsewhere = []
-            for index, outcome in engine.outcomes(run_cell, jobs):
-                cell = jobs[index][0]
-                if outcome is None:
-                    elsewhere.append(jobs[index])
-                    continue
-                row = failed_row(cell, outcome) if isinstance(outcome, Failure) else outcome
-                results.add(cell, row)
-                done += 1
-                bar.update(done, _in_words(row), force=True)
-            jobs = elsewhere
-            if jobs:
-                time.sleep(WAIT)
+        for batch in _batches(cells):
+            _gather(batch, engine, shared, quiet)
+            locked += attempt(
+                [(cell, results.place(cell).absolute(), shared[_data_of(cell)]) for cell in batch]
+            )
+        while locked:
+            time.sleep(WAIT)
+            locked = attempt(locked)
         grace = 5.0
     finally:
         engine.close(grace)
@@ -93,9 +104,30 @@ def _data_of(cell: Cell) -> tuple[str, str, int, bool]:
     return cell.task, cell.variant, cell.data_episodes, cell.pixels
 
 
-def _gather(cells: Sequence[Cell], engine: Engine, quiet: bool) -> dict[Any, Any]:
-    """The datasets of the cells, collected if they are not in the cache."""
-    shared: dict[Any, Any] = {}
+def _batches(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Consecutive cells. A dataset that has yet to be collected begins a new batch.
+
+    The cells before it need not wait for it, so a grid has its first rows after its first dataset.
+    """
+    batches: list[list[Cell]] = [[]]
+    seen = set()
+    for cell in cells:
+        if _data_of(cell) not in seen and batches[-1] and not _is_there(cell):
+            batches.append([])
+        seen.add(_data_of(cell))
+        batches[-1].append(cell)
+    return batches
+
+
+def _is_there(cell: Cell) -> bool:
+    """Whether the data of a cell need not be collected."""
+    task, episodes = find(cell.task), cell.data_episodes
+    made = cached_path(task, cell.variant, episodes=episodes, pixels=cell.pixels)
+    return cell.variant == DOWNLOADED or made.exists()
+
+
+def _gather(cells: Sequence[Cell], engine: Engine, shared: dict[Any, Any], quiet: bool) -> None:
+    """Share the datasets of the cells, and collect those that are not in the cache."""
     for cell in cells:
         if _data_of(cell) in shared:
             continue
@@ -103,7 +135,6 @@ def _gather(cells: Sequence[Cell], engine: Engine, quiet: bool) -> dict[Any, Any
         how: dict[str, Any] = {"episodes": cell.data_episodes, "pixels": cell.pixels}
         found = collect_cached(task, cell.variant, **how, engine=engine, quiet=quiet)
         shared[_data_of(cell)] = engine.share(found, load)
-    return shared
 
 
 def _in_words(row: Row) -> str:

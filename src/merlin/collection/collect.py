@@ -286,6 +286,14 @@ def cache_folder() -> Path:
     return Path(base) / "merlin"
 
 
+def cached_path(
+    task: Task, variant: str, *, episodes: int, seed: int = 0, pixels: bool = False
+) -> Path:
+    """Where the cache has a dataset, or will have it."""
+    name = re.sub(r"[^-\w.]", "_", task.name)
+    return cache_folder() / f"{name}-{variant}-{episodes}-seed{seed}{'-pixels' * pixels}"
+
+
 def default_variant(task: Task) -> str | None:
     """The default kind of data for training on a task, if it has one.
 
@@ -328,8 +336,7 @@ def collect_cached(
                 f"use `variant={REGENERATED!r}`."
             )
         return task.name
-    name = re.sub(r"[^-\w.]", "_", task.name)
-    path = cache_folder() / f"{name}-{variant}-{episodes}-seed{seed}{'-pixels' * pixels}"
+    path = cached_path(task, variant, episodes=episodes, seed=seed, pixels=pixels)
     if not path.exists():
         if not quiet:
             print(f"collecting {episodes} episodes into {path}", file=sys.stderr)
