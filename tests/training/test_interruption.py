@@ -104,22 +104,22 @@ def save():
         {meanwhile}
     return "saved."
 
-with interruptible(lambda: "resume.", patience=1.0), rescued_by(save):
+with interruptible(lambda: "resume.", patience=1.0, saving=3.0), rescued_by(save):
     threading.Timer(0.5, lambda: print("ready", flush=True)).start()  # from within the call
     hashlib.pbkdf2_hmac('sha256', b'a', b'b', 10**9)  # one call that does not return
 """
 
 
+SLOW, UNSAVED = "saving; a second signal stops at once.", "the latest work was not saved"
+
+
 @pytest.mark.parametrize(
     ("meanwhile", "said", "left"),
     [
-        ("", "saved.", ["saved"]),
-        ("time.sleep(60)", "the latest work was not saved (it took too long); resume.", []),
-        (
-            "raise OSError('full')",
-            "the latest work was not saved (full); resume.",
-            [],
-        ),
+        ("", ["saved."], ["saved"]),
+        ("time.sleep(1.5)", [SLOW, "saved."], ["saved"]),
+        ("time.sleep(60)", [SLOW, f"{UNSAVED} (it took too long); resume."], []),
+        ("raise OSError('full')", [f"{UNSAVED} (full); resume."], []),
     ],
 )
 def test_work_is_saved_while_a_long_call_goes_on(tmp_path, meanwhile, said, left):
@@ -133,8 +133,25 @@ def test_work_is_saved_while_a_long_call_goes_on(tmp_path, meanwhile, said, left
     assert process.stdout.readline() == "ready\n"
     seconds, code, errors = stop(process, signal.SIGTERM)
     assert seconds < SECONDS_TO_STOP
-    assert (code, errors) == (130, f"merlin: {said}\n")
+    assert (code, errors) == (130, "".join(f"merlin: {line}\n" for line in said))
     assert [path.name for path in tmp_path.iterdir()] == left  # nothing half-written
+
+
+def test_a_second_signal_does_not_wait_for_the_work_to_be_saved(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", RESCUE.format(meanwhile="time.sleep(60)").replace("=3.0", "=60")],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr.readline() == f"merlin: {SLOW}\n"
+    seconds, code, errors = stop(process, signal.SIGINT)
+    assert seconds < SECONDS_TO_STOP
+    assert (code, errors) == (130, f"merlin: {UNSAVED} (it took too long); resume.\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 IN_PYTHON = """

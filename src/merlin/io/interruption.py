@@ -19,7 +19,9 @@ KINDS = (signal.SIGINT, signal.SIGTERM)
 PROMPT = 0.1
 """Seconds after a signal in which the main thread may end by itself, before it is rescued."""
 PATIENCE = 3.5
-"""Seconds to save after a signal; the end of a process of gigabytes may take another."""
+"""Seconds to end after a signal; the end of a process of gigabytes may take another."""
+SAVING = 30.0
+"""Seconds that work may take to save after a signal. Checking and writing gigabytes is slow."""
 _rescues: list[Callable[[], str]] = []
 
 
@@ -41,13 +43,16 @@ def rescued_by(save: Callable[[], str]) -> Iterator[None]:
 
 
 @contextmanager
-def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> Iterator[None]:
+def interruptible(
+    farewell: Callable[[], str], patience: float = PATIENCE, saving: float = SAVING
+) -> Iterator[None]:
     """Raise `Interrupted` on the first Ctrl-C or SIGTERM, and exit if that takes too long.
 
     Python handles signals only between bytecode instructions, and a single call into a compiled
     function may take minutes. A watcher thread is notified immediately. If the block does not end,
-    the thread has its work saved (see `rescued_by`). Then, after `patience` seconds, or on a second
-    signal, it removes unfinished files, says how to resume and exits with 130.
+    the thread has its work saved (see `rescued_by`). Then, after `patience` seconds (`saving` if
+    there is work to save), or on a second signal, it removes unfinished files, says how to resume
+    and exits with 130.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -83,6 +88,11 @@ def interruptible(farewell: Callable[[], str], patience: float = PATIENCE) -> It
         if answer is None:
             threading.Thread(target=rescue, daemon=True).start()
             answer = heard(patience - prompt)
+        if answer is None and _rescues and not messages:
+            print("merlin: saving; a second signal stops at once.", file=sys.stderr, flush=True)
+            answer = heard(saving - patience)
+        if messages:  # the main thread may have saved, and be about to end
+            answer = heard(prompt)
         if answer == b"":
             return
         remove_unfinished()

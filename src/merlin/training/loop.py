@@ -173,12 +173,12 @@ class Group:
             bar.begin("initialising")
             self.at, self.known = self._start()
             self._saved = self._mark()  # nothing to save at the start
-            try:
-                with rescued_by(self._rescue):
+            with rescued_by(self._rescue):  # also while this thread saves by itself
+                try:
                     self._loop(bar)
                     return self._finish()
-            except Interrupted:
-                raise Interrupted(self._rescue()) from None
+                except Interrupted:
+                    raise Interrupted(self._rescue()) from None
 
     def _start(self) -> tuple[Position, list[Evaluations]]:
         init = lambda key: self.plan.learner.init(key, self.made.spec)  # noqa: E731
