@@ -213,6 +213,7 @@ with interruptible(lambda: "stopped", patience=0.2):
 BEFORE_A_COMMAND_LISTENS = """
 import signal, time
 from merlin.cli import app
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in background
 
 class Stopped:
     def __del__(self):
