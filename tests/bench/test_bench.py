@@ -74,6 +74,7 @@ def test_rows_do_not_wait_for_data_that_they_do_not_need(tmp_path, monkeypatch):
 
     began: list[tuple[str, int]] = []
     monkeypatch.setattr("merlin.bench.runner.collect_cached", collect)
+    monkeypatch.setattr("merlin.bench.runner.LEAST_BATCH", 1)
     first, second = replace(TINY, episodes=21), replace(TINY, task="PointRooms", episodes=21)
     cells = [first, second, replace(first, seed=1)]
     run_bench("two", cells, tmp_path, command="merlin bench two", workers=1)

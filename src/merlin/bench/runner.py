@@ -22,6 +22,8 @@ from merlin.parallel.workers import Failure, default_workers
 
 WAIT = 5.0
 """Seconds between attempts to run cells that another process has locked."""
+LEAST_BATCH = 8
+"""Cells to run between two collections: workers are idle at the end of a batch."""
 
 
 def run_bench(
@@ -107,12 +109,13 @@ def _data_of(cell: Cell) -> tuple[str, str, int, bool]:
 def _batches(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Consecutive cells. A dataset that has yet to be collected begins a new batch.
 
-    The cells before it need not wait for it, so a grid has its first rows after its first dataset.
+    The cells before it need not wait for it, so a grid has its first rows after its first datasets.
     """
     batches: list[list[Cell]] = [[]]
     seen = set()
     for cell in cells:
-        if _data_of(cell) not in seen and batches[-1] and not _is_there(cell):
+        new = _data_of(cell) not in seen and not _is_there(cell)
+        if new and len(batches[-1]) >= LEAST_BATCH:
             batches.append([])
         seen.add(_data_of(cell))
         batches[-1].append(cell)
