@@ -5,6 +5,7 @@ are scored on the same episodes and drawn where they differ. Writes runs/demo/, 
 is the picture in the README.
 """
 
+import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +46,10 @@ def main() -> None:
     how = {"updates": UPDATES, "eval_every": UPDATES, "final_episodes": 100}
     with ThreadPoolExecutor() as pool:
         started = {n: pool.submit(merlin.train, n, data, out=OUT / n, **how) for n in METHODS}
-    runs = {name: run.result() for name, run in started.items()}
+        try:
+            runs = {name: run.result() for name, run in started.items()}
+        except KeyboardInterrupt:
+            os._exit(130)  # otherwise Python waits until both are trained
 
     tell(began, f"playing {EPISODES} fixed episodes with each policy")
     policies = {"random actions": random_actions, **{n: run.policy for n, run in runs.items()}}
