@@ -112,6 +112,8 @@ def gelu(x: Any) -> Any:
 
 ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {"relu": relu, "gelu": gelu}
 """Keyed by their names in policy files."""
+FEW, LONG = (2, 3), 64
+"""Numbers of rows, and their least length, for which products of vectors are faster in BLAS."""
 
 
 def with_length(x: Any, length: float) -> Any:
@@ -131,11 +133,22 @@ def forward(layers: Sequence[Layer], *parts: Any, activation: Callable[[Any], An
     row = 0
     for part in parts:
         width = part.shape[-1]
-        x = part @ first.weight[row : row + width] + x
+        x = product(part, first.weight[row : row + width]) + x
         row += width
     for layer in others:
-        x = activation(x) @ layer.weight + layer.bias
+        x = product(activation(x), layer.weight) + layer.bias
     return x
+
+
+def product(x: Any, weight: np.ndarray) -> Any:
+    """`x @ weight`. Two or three long rows are multiplied one by one, which is twice as fast."""
+    few = isinstance(x, np.ndarray) and x.ndim == 2 and x.shape[0] in FEW and x.shape[1] >= LONG
+    if not few:
+        return x @ weight
+    result = np.empty((x.shape[0], weight.shape[1]), np.result_type(x, weight))
+    for row, out in zip(x, result, strict=True):
+        np.dot(row, weight, out=out)
+    return result
 
 
 def fits(layers: Sequence[Layer], inputs: int, outputs: Sequence[int] = ()) -> bool:

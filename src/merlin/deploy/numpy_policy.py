@@ -228,16 +228,14 @@ class MixturePolicy(Policy):
         self, state: np.ndarray, goal: np.ndarray, horizons: list[float | None]
     ) -> "tuple[np.ndarray, Mixture]":
         """The standardised state and goal, and the mixture for each horizon."""
-        return self._embedded(state, goal, self.weights.embed(np.array(horizons, np.float32)))
-
-    def _embedded(
-        self, state: np.ndarray, goal: np.ndarray, embedded: np.ndarray
-    ) -> "tuple[np.ndarray, Mixture]":
-        """The same for embedded horizons."""
-        weights = self.weights
         raw = np.concatenate([state, goal], dtype=np.float32)
         self._check(raw)
-        x = np.clip(raw - self._shift, self._floor, self._limit) * self._scale
+        return self._embedded(raw, self.weights.embed(np.array(horizons, np.float32)))
+
+    def _embedded(self, raw: np.ndarray, embedded: np.ndarray) -> "tuple[np.ndarray, Mixture]":
+        """The same for embedded horizons and a checked state and goal, in one vector."""
+        weights = self.weights
+        x = np.minimum(np.maximum(raw - self._shift, self._floor), self._limit) * self._scale
         return x, weights.gaussians.mixture(forward(weights.layers, x[None], embedded))
 
 
@@ -258,7 +256,7 @@ class MapPolicy(MixturePolicy):
         state, goal = raw[: self._sizes[0]], raw[self._sizes[0] :]
         towards, steps, near = self._places.heading(state, goal)
         if horizon is None and near:
-            return self._choose(state, goal)
+            return self._choose(raw)
         told = float(steps) if horizon is None else horizon
         _, mixture = self._mixtures(state, towards, [told])
         noise = self._rng.standard_normal((1, len(self.weights.action_scale)), np.float32)
@@ -266,13 +264,13 @@ class MapPolicy(MixturePolicy):
         drawn = self.weights.gaussians.draw(mixture, luck, self._places.temperature * noise)
         return self.weights.action_centre + self.weights.action_scale * drawn[0]
 
-    def _choose(self, state: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        """The proposal that the critic prefers."""
+    def _choose(self, raw: np.ndarray) -> np.ndarray:
+        """The proposal that the critic prefers, for a checked state and goal in one vector."""
         from merlin.deploy.lookahead import NO_LUCK
 
         weights = self.weights
         assert weights.critic is not None
-        x, mixtures = self._embedded(state, goal, weights.untold)
+        x, mixtures = self._embedded(raw, weights.untold)
         units, likely = weights.gaussians.proposals(mixtures, weights.gaussians.haste, *NO_LUCK)
         state, goal = x[None, : self._sizes[0]], x[None, self._sizes[0] :]
         unit = units[weights.critic.cost(state, goal, units, likely).argmin()]
