@@ -17,7 +17,7 @@ from merlin.bench.results_folder import ResultsFolder, cell_lock
 from merlin.bench.rows import read_rows
 from merlin.bench.runner import run_bench
 from merlin.collection.collect import collect_cached
-from merlin.envs.registry import TASKS
+from merlin.envs.registry import TASKS, find
 from merlin.io.files import write_json
 from merlin.learners.registry import field_names
 from merlin.report import selection
@@ -80,6 +80,24 @@ def test_rows_do_not_wait_for_data_that_they_do_not_need(tmp_path, monkeypatch):
     run_bench("two", cells, tmp_path, command="merlin bench two", workers=1)
     assert began == [("PointReach", 0), ("PointRooms", 1)]
     assert [row.status for row in read_rows(tmp_path / "rows.jsonl")] == ["done"] * 3
+
+
+def test_what_a_kill_left_in_the_cache_is_removed(tmp_path, monkeypatch):
+    """Also by commands that write no dataset, because it is complete or not needed."""
+    monkeypatch.setenv("MERLIN_DATA", str(tmp_path / "cache"))
+    task, left = find("PointReach"), tmp_path / "cache" / ".merlin-dead.partial"
+
+    def leave():
+        left.mkdir(parents=True)
+        os.utime(left, (0, 0))
+
+    collect_cached(task, "random", episodes=2)
+    leave()
+    collect_cached(task, "random", episodes=2)
+    assert not left.exists()
+    leave()
+    run_bench("none", [], tmp_path / "out", command="merlin bench none")
+    assert not left.exists()
 
 
 def test_a_cell_that_another_bench_is_at_is_left_to_it(tmp_path, monkeypatch):

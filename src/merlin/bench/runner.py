@@ -12,10 +12,11 @@ from merlin.bench.grids import Cell
 from merlin.bench.order import in_order
 from merlin.bench.results_folder import ResultsFolder
 from merlin.bench.rows import Row
-from merlin.collection.collect import cached_path, collect_cached
+from merlin.collection.collect import cache_folder, cached_path, collect_cached
 from merlin.data import load
 from merlin.envs.ogbench import DOWNLOADED
 from merlin.envs.registry import find
+from merlin.io.files import sweep
 from merlin.io.progress import Progress
 from merlin.parallel.engine import Engine, check_engine, open_engine
 from merlin.parallel.workers import Failure, default_workers
@@ -46,6 +47,7 @@ def run_bench(
     check_engine(engine, workers, address)
     results = ResultsFolder(Path(out))
     results.plan(name, cells, command)
+    sweep(cache_folder())  # a bench that was killed may have left part of a dataset
     missing = in_order(results.missing(cells, retry_failed=retry_failed), Speeds().seconds)
     alone = [cell for cell in missing if cell.timed]
     together = [cell for cell in missing if not cell.timed]

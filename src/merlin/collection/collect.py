@@ -27,7 +27,7 @@ from merlin.envs.registry import Task, check_variant, find, own
 from merlin.envs.rollout import Rollout, concatenate
 from merlin.errors import MerlinError
 from merlin.experts import library
-from merlin.io.files import sha256
+from merlin.io.files import sha256, sweep
 from merlin.io.locks import lock
 from merlin.io.progress import Progress
 from merlin.io.schema import check_episodes
@@ -351,4 +351,5 @@ def collect_cached(
             engine=engine,
             quiet=quiet,
         )
+    sweep(path.parent)  # what a kill left behind may have been too young when the data was written
     return path.absolute()
