@@ -19,7 +19,7 @@ class Report:
       merlin report runs/rooms
       merlin report runs/paper
       merlin report runs/paper runs/timing --out results
-      merlin report results/state results/pixels --coverage
+      merlin report results/paper results/pixels --coverage
     """
 
     dir: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]

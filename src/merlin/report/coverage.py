@@ -54,7 +54,7 @@ class Coverage:
 
 
 def coverage(rows: Sequence[Row]) -> list[Coverage]:
-    """Of every table and figure of the paper, and of Merlin-plus beside them."""
+    """Of every table and figure of the paper, and of our own methods beside them."""
     counted = selection.select(rows)
     same = selection.alike([row for row in counted if row.grid != "timing"])
 
@@ -81,6 +81,7 @@ def coverage(rows: Sequence[Row]) -> list[Coverage]:
     return [
         count("Return and success from states", table("state_return"), "paper"),
         count("Merlin-plus from states", figure(["merlin-plus"]), "paper"),
+        count("Merlin-map from states", figure(["merlin-map"]), "paper"),
         count("Return and success from pixels", table("pixel_return"), "paper", True),
         count("Forward and backward", table("forward_vs_backward_return"), "forward-backward"),
         count("GCSL with stitching", table("stitching_return"), "stitching"),
