@@ -87,9 +87,11 @@ def acting() -> dict[str, float]:
             merlin.train(name, data, updates=1, out=out, **few)
             policies[name] = merlin.runtime.load(out)
     mapped = policies["merlin-map"]
+    # As in episodes, many consecutive states have the same goal.
     rng = np.random.default_rng(0)
-    pairs = rng.uniform(-4.5, 4.5, (20_000, 2, 2)).astype(np.float32)
-    near = np.array([mapped._places.heading(*pair)[2] for pair in pairs])
+    goals = np.repeat(rng.uniform(-4.5, 4.5, (20, 2)), 1000, axis=0)
+    pairs = np.stack([rng.uniform(-4.5, 4.5, goals.shape), goals], axis=1).astype(np.float32)
+    near = mapped._places.heading(pairs[:, 0], pairs[:, 1])[2]
     contenders = {
         "merlin": (policies["merlin"], pairs[:CALLS]),
         "towards a waypoint": (mapped, pairs[~near][:CALLS]),

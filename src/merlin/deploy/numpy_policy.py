@@ -230,13 +230,13 @@ class MixturePolicy(Policy):
         """The standardised state and goal, and the mixture for each horizon."""
         raw = np.concatenate([state, goal], dtype=np.float32)
         self._check(raw)
-        return self._embedded(raw, self.weights.embed(np.array(horizons, np.float32)))
-
-    def _embedded(self, raw: np.ndarray, embedded: np.ndarray) -> "tuple[np.ndarray, Mixture]":
-        """The same for embedded horizons and a checked state and goal, in one vector."""
-        weights = self.weights
-        x = np.minimum(np.maximum(raw - self._shift, self._floor), self._limit) * self._scale
+        weights, x = self.weights, self._standardised(raw)
+        embedded = weights.embed(np.array(horizons, np.float32))
         return x, weights.gaussians.mixture(forward(weights.layers, x[None], embedded))
+
+    def _standardised(self, raw: np.ndarray) -> np.ndarray:
+        """A checked state and goal, in one vector, as the network expects them."""
+        return np.minimum(np.maximum(raw - self._shift, self._floor), self._limit) * self._scale
 
 
 class MapPolicy(MixturePolicy):
@@ -248,15 +248,24 @@ class MapPolicy(MixturePolicy):
     def __init__(self, weights: Weights, places: "Places"):
         super().__init__(weights)
         self._places = places
+        self._sought: tuple[bytes, Any] = b"", None  # the latest goal and its place
+        first, *others = weights.layers
+        inputs = sum(self._sizes)
+        # Its horizons are constant, so they are part of the bias.
+        bias = first.bias + weights.untold @ first.weight[inputs:]
+        self._untold = Layer(first.weight[:inputs], bias), *others
 
     def _act(self, state: np.ndarray, goal: np.ndarray, horizon: float | None) -> np.ndarray:
         """Act towards the next waypoint. A given horizon replaces that of the map."""
         raw = np.concatenate([state, goal], dtype=np.float32)
         self._check(raw)
         state, goal = raw[: self._sizes[0]], raw[self._sizes[0] :]
-        towards, steps, near = self._places.heading(state, goal)
+        cell = self._places.cell(state, self._place(goal))
+        near = self._places.near(cell)
         if horizon is None and near:
             return self._choose(raw)
+        waypoint, steps = self._places.waypoint(cell)
+        towards = goal if near else waypoint
         told = float(steps) if horizon is None else horizon
         _, mixture = self._mixtures(state, towards, [told])
         noise = self._rng.standard_normal((1, len(self.weights.action_scale)), np.float32)
@@ -264,13 +273,21 @@ class MapPolicy(MixturePolicy):
         drawn = self.weights.gaussians.draw(mixture, luck, self._places.temperature * noise)
         return self.weights.action_centre + self.weights.action_scale * drawn[0]
 
+    def _place(self, goal: np.ndarray) -> Any:
+        """The place of a goal; looked up once while the goal stays the same."""
+        key = goal.tobytes()
+        if key != self._sought[0]:
+            self._sought = key, self._places.place(goal)
+        return self._sought[1]
+
     def _choose(self, raw: np.ndarray) -> np.ndarray:
         """The proposal that the critic prefers, for a checked state and goal in one vector."""
         from merlin.deploy.lookahead import NO_LUCK
 
         weights = self.weights
         assert weights.critic is not None
-        x, mixtures = self._embedded(raw, weights.untold)
+        x = self._standardised(raw)
+        mixtures = weights.gaussians.mixture(forward(self._untold, x[None]))
         units, likely = weights.gaussians.proposals(mixtures, weights.gaussians.haste, *NO_LUCK)
         state, goal = x[None, : self._sizes[0]], x[None, self._sizes[0] :]
         unit = units[weights.critic.cost(state, goal, units, likely).argmin()]

@@ -72,10 +72,9 @@ class Places:
     least: int  # lower bound on the executor's horizon
     temperature: float  # of the executor's noise, in standard deviations
 
-    def cell(self, states: Any, goals: Any) -> Any:
-        """The index of a state and a goal in the flattened tables."""
-        here, there = self.place(columns(states, self.phi)), self.place(goals)
-        return here * len(self.centres) + there
+    def cell(self, states: Any, there: Any) -> Any:
+        """The index of a state and the place of a goal in the flattened tables."""
+        return self.place(columns(states, self.phi)) * len(self.centres) + there
 
     def place(self, goals: Any) -> Any:
         """The place to which each goal belongs."""
@@ -84,10 +83,18 @@ class Places:
 
     def heading(self, states: Any, goals: Any) -> tuple[Any, Any, Any]:
         """The goals and horizons to give to the executor, and where they are the goals given."""
-        cell = self.cell(states, goals)
-        head = entries(entries(cell, self._heads), self.centres)
-        near = entries(cell, self._near) == 1.0
-        return np.where(near[..., None], goals, head), entries(cell, self._told), near
+        cell = self.cell(states, self.place(goals))
+        near = self.near(cell)
+        head, steps = self.waypoint(cell)
+        return np.where(near[..., None], goals, head), steps, near
+
+    def near(self, cell: Any) -> Any:
+        """Whether a goal needs no waypoint."""
+        return entries(cell, self._near) == 1.0
+
+    def waypoint(self, cell: Any) -> tuple[Any, Any]:
+        """The next waypoint and the steps to it."""
+        return entries(entries(cell, self._heads), self.centres), entries(cell, self._told)
 
     def reach(self, states: np.ndarray, goals: np.ndarray) -> Reach:
         """Whether there are paths, their lengths, and confidences, as in `policies.map`."""
