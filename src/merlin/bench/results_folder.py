@@ -5,7 +5,7 @@ rows.jsonl               one line per grid and finished or failed cell: all that
 cells/NAME/row.json      the row of one cell, written when it is done
 cells/NAME/run/          its run folder, from which a killed cell continues
 cells/NAME/.lock         locked by the process that runs the cell
-cells/shared/            latents and made trajectories, once for all cells that train on the same
+cells/shared/            latents and generated trajectories, shared by cells with the same data
 
 The first two are small text files worth keeping. Cells can be deleted if their policies are not
 needed.
@@ -48,7 +48,7 @@ class ResultsFolder:
             self.rows.setdefault(row.cell, row)
 
     def plan(self, name: str, cells: Sequence[Cell], command: str) -> None:
-        """Record the plan; raise an error if it contradicts what was run here before."""
+        """Record the plan; raise an error if it contradicts earlier runs in this folder."""
         refuse_links(self.folder)
         for cell in cells:
             self.check(cell)

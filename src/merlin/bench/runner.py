@@ -24,7 +24,7 @@ from merlin.parallel.workers import Failure, default_workers
 WAIT = 5.0
 """Seconds between attempts to run cells that another process has locked."""
 LEAST_BATCH = 8
-"""Cells to run between two collections: workers are idle at the end of a batch."""
+"""Cells to run between two collections. Small batches leave workers idle at their end."""
 
 
 def run_bench(
@@ -104,7 +104,7 @@ def _run(
 
 
 def _data_of(cell: Cell) -> tuple[str, str, int, bool]:
-    """Identifies the dataset of a cell."""
+    """The key of a cell's dataset."""
     return cell.task, cell.variant, cell.data_episodes, cell.pixels
 
 

@@ -184,7 +184,7 @@ def _ranges(array: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
         "max": array.max(0),
         "std": array.std(0, dtype=np.float64),
     }
-    # In double precision: columns that hardly vary have no room for the edges of bins in single.
+    # In float64: for columns that hardly vary, float32 cannot represent distinct bin edges.
     some = array[:: max(1, len(array) // ROWS)].astype(np.float64)
     return [
         {

@@ -106,7 +106,7 @@ class Calibration(NamedTuple):
     pairs: Int[np.ndarray, " bins"]
 
     def error(self, least: int) -> tuple[float, float]:
-        """The mean error over all pairs, and the largest of bins with at least so many pairs."""
+        """The mean error over all pairs, and the largest over bins with at least `least` pairs."""
         off, some = np.abs(self.stated - self.true), self.pairs > 0
         mean = np.average(off[some], weights=self.pairs[some])
         return float(mean), float(off[self.pairs >= least].max(initial=0.0))

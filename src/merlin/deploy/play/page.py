@@ -1,4 +1,4 @@
-"""One page that needs nothing but itself: markup, style, script, and the policies as data."""
+"""One self-contained page: markup, style, script, and the policies as data."""
 
 import json
 import string
@@ -89,7 +89,7 @@ def _task(folder: Path, asked: str | None) -> Any:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """The folders' own names; with as many of their parents as it takes to tell them apart."""
+    """The names of the folders, with as many parents as are needed to make them distinct."""
     parts = [folder.resolve().parts for folder in folders]
     depth = next(
         (
