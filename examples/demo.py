@@ -68,7 +68,7 @@ def main() -> None:
     print(f"  {film}  Merlin stops at a corner, Merlin-map goes around it")
     print(f"  {corners}  three such episodes")
     print(f"  {field}  where Merlin goes from every place, for one goal")
-    print(f"  {page}  both policies in your browser: open it, click a goal")
+    print(f"  {page}  Merlin live in your browser (click a goal), episodes of Merlin-map")
     tell(began, "done")
 
 

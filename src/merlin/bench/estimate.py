@@ -59,7 +59,7 @@ class Speeds:
         return START_SECONDS + augmenting + cell.updates * update / 1000.0 + episodes * each
 
     def _augmenting(self, cell: Cell) -> float | None:
-        """Seconds to generate trajectories, which grow with the number of episodes, within limits."""
+        """Seconds to generate trajectories, which grow with the episodes, within limits."""
         augmentation = split_name(cell.algo)[1]
         if augmentation is None:
             return 0.0

@@ -338,7 +338,7 @@ def make_grid(name: str, choice: Choice) -> list[Cell]:
         raise MerlinError(f"pixels: the grid {name} has none; leave it out.")
     cells = list(GRIDS[name](choice))
     if not cells:
-        raise MerlinError(f"grid {name}: nothing is left of it; choose other tasks or methods.")
+        raise MerlinError(f"grid {name}: the selection is empty; choose other tasks or methods.")
     if choice.preset not in (None, DEFAULT) and not any(cell.preset for cell in cells):
         raise MerlinError(f"preset: no method of the grid has a preset {choice.preset!r}.")
     return cells

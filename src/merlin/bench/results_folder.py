@@ -39,7 +39,9 @@ class ResultsFolder:
             read_as(dict[str, list[str]], self.about.get("grids"), self._path)
             read_as(list[str], self.about.get("commands"), self._path)
         elif folder.is_file() or (folder.exists() and any(folder.iterdir())):
-            raise MerlinError(f"{folder}: is not empty and holds no bench; choose another `out`.")
+            raise MerlinError(
+                f"{folder}: is not empty and holds no benchmark; choose another `out`."
+            )
         else:
             self.about = {"format": FORMAT, "schema": SCHEMA, "grids": {}, "commands": []}
         self.rows: dict[str, Row] = {}

@@ -208,7 +208,7 @@ def read_rows(path: Path) -> list[Row]:
         try:
             content = parse_json(line)
         except ValueError:
-            raise MerlinError(f"{where}: is no JSON; delete it and run the bench again.") from None
+            raise MerlinError(f"{where}: is not JSON; delete it and run the bench again.") from None
         plain = unsealed(content, where) if isinstance(content, dict) else content
         rows.append(parse(plain, where))
     return rows

@@ -141,7 +141,7 @@ def in_words(data: Dataset, tolerance: float | None = None) -> str:
         return text + "; no desired goals"
     if shares := successes(data, tolerance):
         text += "; goal reached at the end of {at_the_end:.1%} of them".format(**shares)
-        text += " (told by {told_by})".format(**shares) if "told_by" in shares else ""
+        text += " (reported by {told_by})".format(**shares) if "told_by" in shares else ""
     return text
 
 

@@ -312,6 +312,6 @@ def verdict(found: Trust) -> str:
     counts = {name: sum(g.word == name for g in found.goals) for name in (READY, CARE, NOT)}
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
     if not found.useful:
-        return f"the policy predicts no better if told the right goal, so no goal is ready ({told})"
+        return f"the policy predicts no better with the right goal, so no goal is ready ({told})"
     help_ = "; ".join(in_words(np.asarray(goal)) for goal in found.recordings)
     return f"{told}" + (f"; record more near {help_}" if help_ else "")

@@ -98,7 +98,7 @@ class Run:
         """
         config = self.config
         if config.task is None and task is None:
-            raise MerlinError("task: the run has none; name one, or ask run.trust() without one.")
+            raise MerlinError("task: the run has none; name one, or use run.trust() instead.")
         chosen = choose(config.task, task)
         assert chosen is not None
         chosen = chosen.as_seen(config.dimensions[:-2], config.goal)
@@ -115,7 +115,7 @@ class Run:
     def export(self, out: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
         """Write the policy of the first seed as ONNX, once it is verified to act like `policy`."""
         if self.folder is None:
-            raise MerlinError("run: is in memory alone; train with out=FOLDER, and export that.")
+            raise MerlinError("run: is only in memory; train with out=FOLDER to export it.")
         seed, checkpoint = self.config.seeds[0], self.checkpoint
         # By its public name: `merlin.deploy` comes after `merlin.training` in the order of imports.
         return merlin.export(
