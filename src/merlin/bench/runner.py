@@ -109,9 +109,9 @@ def _data_of(cell: Cell) -> tuple[str, str, int, bool]:
 
 
 def _batches(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Consecutive cells. A dataset that has yet to be collected begins a new batch.
+    """Split cells into consecutive batches, starting a new one before each missing dataset.
 
-    The cells before it need not wait for it, so a grid has its first rows after its first datasets.
+    Earlier cells then run before that dataset is collected, so the first rows appear early.
     """
     batches: list[list[Cell]] = [[]]
     seen = set()

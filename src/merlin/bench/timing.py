@@ -25,14 +25,14 @@ from merlin.types import Spec
 ACTION_BATCHES = (1, 100)
 TIMED_SECONDS = 2.0
 SLOW_SECONDS = 10.0
-"""Of a call that is timed only once."""
+"""A call that takes longer than this is timed only once."""
 
 
 def measure(cell: Cell, method: Method, data: Dataset, latents: Latents | None) -> dict[str, Any]:
     """Measure a method on a dataset, excluding the compilation of updates and actions.
 
-    `before_s` is what latents and trajectories took to make, once. The others are the fastest of
-    several rounds, because whatever else a machine does can only make a round slower.
+    `before_s` is the time to compute latents and trajectories, measured once. The others are the
+    fastest of several rounds, because other load on the machine can only slow a round down.
     """
     plan = Plan.make(
         method.learner,

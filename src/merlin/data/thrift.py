@@ -123,10 +123,10 @@ def _integer(content: bytes, at: int) -> tuple[int, int]:
 
 @functools.cache
 def _rest_of_struct() -> re.Pattern[bytes]:
-    """Matches the end of a struct from some field on, if it is as simple as statistics are.
+    """A pattern that matches the remaining fields of a simple struct, such as statistics.
 
-    The numbers of the fields rise, and by too little to overflow, so that no field from before
-    comes again. It gives nothing but speed: what it does not match is skipped field by field.
+    Field numbers must increase, by too little to overflow, so that no earlier field is repeated.
+    The pattern only saves time: structs that it does not match are skipped field by field.
     """
 
     def field(*kinds: int) -> bytes:
