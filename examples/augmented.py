@@ -1,8 +1,8 @@
-"""What Merlin-NP and Merlin-P add to the data: stitched and model-made trajectories in PointRooms.
+"""Draw the trajectories that Merlin-NP and Merlin-P add to the data of PointRooms.
 
-Writes docs/images/augmented.png (or where told): above, four stitched trajectories, each piece of
-an episode in a colour of its own and a ring around every switch; below, four that the reverse
-models walked back from the last state of an episode.
+Writes docs/images/augmented.png, or the path given as an argument. The upper row has four stitched
+trajectories, with one colour per piece of an episode and a ring around every switch. The lower row
+has four rollouts of the reverse models.
 """
 
 import itertools
@@ -29,7 +29,7 @@ def main(out: Path) -> None:
     embeddings, _ = stitch.embed(data, seed=0, quiet=False)
     walks, report = stitch.stitch(data, embeddings, seed=0, quiet=False)
     switches = walks.switches()
-    # Some with as many switches as they have on average, and that can be seen.
+    # Choose walks with an average number of switches.
     telling = np.flatnonzero((switches.sum(1) >= 2) & (switches.sum(1) <= 3))
     made = Rollouts()(data, seed=0, quiet=False)
 

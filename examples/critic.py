@@ -1,7 +1,7 @@
-"""Does a critic know how far away goals are? WGCSL's, on random play in PointReach.
+"""Compare the critic of WGCSL with the true value, on random data of PointReach.
 
-In the open box the truth is known: a step moves each coordinate by at most 1, and a goal is reached
-within 1 of it. Prints the rank correlation over states and goals on a grid, and draws both.
+The true value is known there: a step moves each coordinate by at most 1, and a goal is reached
+within a distance of 1. Prints the rank correlation over states and goals on a grid, and draws both.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
 
     @jax.jit
     def learned(states, goals):
-        """What the critic thinks of the policy's own action."""
+        """The critic's value of the policy's own action."""
         x = nets.policy.state_goal(states, goals)
         return value(nets.critic, x, act(nets.policy.net, x))
 

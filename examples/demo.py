@@ -1,8 +1,8 @@
-"""The first minute: random play in four rooms becomes a policy that reaches any goal.
+"""Train Merlin and Merlin-map on random play in four rooms, and compare them.
 
 Merlin, the paper's method, and Merlin-map, which needs no tuning, learn from the same data. Both
-are scored on the same episodes and drawn where they differ. Writes runs/demo/, in which corner.gif
-is the picture in the README.
+are scored on the same episodes, and episodes in which they differ are drawn. The output is in
+runs/demo/; its corner.gif is the picture in the README.
 """
 
 import os
@@ -32,7 +32,7 @@ OUT = Path("runs/demo")
 METHODS, UPDATES = ("merlin", "merlin-map"), 1000
 SHOWN = 3
 STEPS, TILE = 25, 280
-"""How long the film is, and how wide each half."""
+"""Number of steps in the video, and the width of each half in pixels."""
 
 
 def main() -> None:
@@ -68,7 +68,7 @@ def main() -> None:
     print(f"  {film}  Merlin stops at a corner, Merlin-map goes around it")
     print(f"  {corners}  three such episodes")
     print(f"  {field}  where Merlin goes from every place, for one goal")
-    print(f"  {page}  both policies in your browser: open it, click a goal")
+    print(f"  {page}  Merlin live in your browser (click a goal), episodes of Merlin-map")
     tell(began, "done")
 
 

@@ -1,7 +1,7 @@
 """What a policy sees: frames of one random episode of every task that has images.
 
-Writes docs/images/pixels.png: a row per task, its frames enlarged without smoothing, and at the end
-of the row the goal as `--goal image` tells it.
+Writes docs/images/pixels.png: one row per task, with frames enlarged without smoothing, and the
+goal image of `--goal image` at the end of the row.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from merlin.evaluation import figures
 STEPS = (0, 2, 5, 10, 20, 40)
 SEED = 3
 KEPT = 6
-"""Steps for which a preference lasts."""
+"""Number of steps for which a preferred direction lasts."""
 
 
 def main(out: Path = Path("docs/images/pixels.png")) -> None:
@@ -28,7 +28,7 @@ def main(out: Path = Path("docs/images/pixels.png")) -> None:
         seen = batch.reset([SEED])
         frames, rng = [seen["observation"][0]], np.random.default_rng(SEED)
         for step in range(max(STEPS)):
-            if step % KEPT == 0:  # random play with preferences, or little would move
+            if step % KEPT == 0:  # otherwise little would move
                 push = rng.uniform(-1, 1, (1, task.action_dim))
             action = np.clip(push + rng.uniform(-1, 1, push.shape), -1, 1)
             frames.append(batch.step(action.astype(np.float32)).observation["observation"][0])

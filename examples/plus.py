@@ -34,7 +34,7 @@ EPISODES = 200
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rooms", type=Path, required=True, help="run on PointRooms")
-    parser.add_argument("--push", type=Path, help="run on FetchPush; left out, no components")
+    parser.add_argument("--push", type=Path, help="run on FetchPush, to draw components")
     parser.add_argument("--out", type=Path, default=IMAGES)
     given = parser.parse_args()
     rooms = merlin.load_run(given.rooms).policy
@@ -105,7 +105,7 @@ def distances(policy) -> Figure:
 
 
 def corner(policy) -> Figure:
-    """The same episode without and with looking ahead, one that the former does not finish."""
+    """An episode that is finished only with looking ahead, played without and with it."""
     fixed = dataclasses.replace(policy, judge=None)
     played = {"densest component": fixed, "looking ahead": policy}
     played = {name: play(p, "PointRooms", episodes=EPISODES) for name, p in played.items()}

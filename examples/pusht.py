@@ -58,7 +58,7 @@ def pose(position: np.ndarray, angle: np.ndarray) -> np.ndarray:
 
 
 def observation(state: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """What the policy sees of states (pusher x, y, T x, y and angle) and of those before them."""
+    """Observations from states (pusher x, y, T x, y, angle) and the previous states."""
     moved = state[..., :2] - before[..., :2]
     parts = [state[..., :2], moved, pose(state[..., 2:4], state[..., 4])]
     return np.concatenate(parts, -1).astype(np.float32)
@@ -102,7 +102,7 @@ def environments(count: int) -> list[gymnasium.Env]:
 
 @eqx.filter_jit
 def step(policy: Policy, memory: Any, seen: Any, goal: Any, keys: Any) -> tuple[Any, Any]:
-    """Actions of all episodes, and what the policy remembers for the next step."""
+    """Actions of all episodes, and the policy's memory for the next step."""
     return jax.vmap(policy.step, (0, 0, None, None, 0))(memory, seen, goal, None, keys)
 
 
@@ -134,7 +134,7 @@ def play(policy: Policy, envs: list[gymnasium.Env], seed: int) -> tuple[np.ndarr
 
 
 def score(folder: Path, episodes: int, seed: int, checkpoint: str) -> dict[str, Any]:
-    """What trust says of the target before anything is played, and what is measured then."""
+    """The verdict of trust on the target, and the scores of the played episodes."""
     run = merlin.load_run(folder, checkpoint=checkpoint)
     judged = run.trust(pose(TARGET[:2], TARGET[2])[None], tolerance=NEAR)
     envs = environments(episodes)

@@ -3,10 +3,10 @@
     merlin train PointReach --variant random --updates 4000 --out runs/reach
     python examples/robot_loop.py runs/reach --goal 3 -2
 
-runs the policy on a simulated arm. With `--trust FILE` it starts only towards goals that
-`merlin trust RUN --goals GOALS.csv --json > FILE` called ready. For yours, write a class with the
-four methods of `Robot`, look at `Limits` twice, and call `run`. The robot is told to stop whatever
-happens, errors included.
+This runs the policy on a simulated arm. With `--trust FILE` it starts only towards goals that
+`merlin trust RUN --goals GOALS.csv --json > FILE` reported as ready. For your own robot, write a
+class with the four methods of `Robot`, choose `Limits` carefully, and call `run`. `Robot.stop` is
+always called at the end, also after an error.
 """
 
 import argparse
@@ -24,13 +24,13 @@ import merlin.runtime
 
 
 class Robot(Protocol):
-    """What the loop needs of a robot."""
+    """The interface of a robot that the loop controls."""
 
     def observe(self) -> tuple[np.ndarray, float]:
-        """The latest state, and the time of the clock at which it was measured."""
+        """The latest state, and the clock time at which it was measured."""
 
     def holding(self) -> np.ndarray:
-        """The action that keeps it where it is: its position, or zeros if actions are changes."""
+        """The action that keeps the robot still: its position, or zeros for relative actions."""
 
     def send(self, action: np.ndarray) -> None: ...
 
@@ -38,7 +38,7 @@ class Robot(Protocol):
 
 
 class Clock(Protocol):
-    """Seconds since any moment, and how to wait."""
+    """A clock in seconds with an arbitrary origin, and a way to wait."""
 
     def now(self) -> float: ...
 
@@ -55,23 +55,23 @@ class WallClock:
 
 @dataclass(frozen=True)
 class Limits:
-    """What is never exceeded, whatever the policy says."""
+    """Limits that hold for every action, whatever the policy returns."""
 
     low: np.ndarray  # of actions
     high: np.ndarray
-    change: np.ndarray  # most that an action may differ from the one before
-    stale: float  # age in seconds from which on an observation is not acted on
-    lost: float  # age in seconds from which on the robot is stopped
+    change: np.ndarray  # maximum difference between consecutive actions
+    stale: float  # observations older than this many seconds are not acted on
+    lost: float  # the robot is stopped if the observation is older than this
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of the loop ended, and what went on in it."""
+    """How a run of the loop ended, with counts of its ticks."""
 
     why: str
     steps: int  # actions sent
     held: int  # ticks without an action, since the observation was stale
-    late: int  # ticks that were missed, since the one before took too long
+    late: int  # ticks that were missed because the previous one took too long
     limited: int  # actions that a limit changed
 
 
@@ -87,9 +87,9 @@ def run(
     reached: Callable[[np.ndarray, np.ndarray], bool] = lambda state, goal: False,
     may_start: Callable[[np.ndarray, np.ndarray], str | None] = lambda state, goal: None,
 ) -> Outcome:
-    """Act `rate` times a second until the goal is reached, the time is over or the robot is lost.
+    """Act `rate` times per second until the goal is reached, time is up, or observations stop.
 
-    `may_start` is asked once, before anything moves; what it returns is why not to start.
+    `may_start` is called once before the robot moves. It returns the reason not to start, or None.
     """
     if not (0 < rate < math.inf and 0 < limits.stale <= limits.lost):
         raise merlin.MerlinError("robot loop: the rate and the ages must be above 0; correct them.")
@@ -123,14 +123,14 @@ def run(
                 held += 1
             else:
                 wanted = policy(state, goal)
-                if not np.isfinite(wanted).all():  # no limit would hold it
+                if not np.isfinite(wanted).all():  # clipping does not remove NaN
                     raise merlin.MerlinError(f"robot loop: the policy returned {wanted}.")
                 action = within(wanted, before, limits)
                 limited += not np.array_equal(action, wanted)
                 robot.send(action)
                 before = action
                 steps += 1
-            # Ticks keep to the clock: one that took too long costs those that it covers.
+            # Ticks follow the clock: if one takes too long, the ticks that it overlaps are skipped.
             now = int((watch.now() - begin) * rate)
             late += max(now - tick, 0)
             tick = max(now, tick) + 1
@@ -141,13 +141,13 @@ def run(
 
 
 def within(action: np.ndarray, before: np.ndarray, limits: Limits) -> np.ndarray:
-    """The nearest action that keeps to the limits; the way there is no longer than `change`."""
+    """The nearest action within the limits, at most `change` away from the previous action."""
     bounded = np.clip(action, limits.low, limits.high)
     return np.clip(bounded, before - limits.change, before + limits.change)
 
 
 def trusted(path: str) -> Callable[[np.ndarray, np.ndarray], str | None]:
-    """For `may_start`: only goals near one that `merlin trust RUN --json` called ready."""
+    """A `may_start` that accepts goals near one that `merlin trust RUN --json` called ready."""
     told = json.loads(Path(path).read_text().splitlines()[-1])
     goals, scale = np.array([row["goal"] for row in told["goals"]]), np.array(told["scale"])
 
@@ -162,7 +162,7 @@ def trusted(path: str) -> Callable[[np.ndarray, np.ndarray], str | None]:
 
 
 class SimulatedArm:
-    """Moves by its action at every step, within a box; measures at once."""
+    """An arm that moves by its action at every step, within a box, and measures instantly."""
 
     def __init__(self, clock: Clock, state: np.ndarray):
         self.clock, self.state, self.stopped = clock, np.array(state, np.float32), False
@@ -184,7 +184,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", help="run folder or policy file of PointReach")
     parser.add_argument("--goal", type=float, nargs=2, default=[3.0, -2.0])
-    parser.add_argument("--trust", help="what `merlin trust RUN --goals FILE --json` printed")
+    parser.add_argument("--trust", help="output of `merlin trust RUN --goals FILE --json`")
     parser.add_argument("--rate", type=float, default=20.0)
     given = parser.parse_args()
     policy: Any = merlin.runtime.load(given.run)

@@ -81,9 +81,9 @@ METHODS = (
     *("gcbc", "gcivl", "gciql", "qrl", "crl", "hiql"),
     *("merlin-p", "merlin-np", "merlin-mb", "merlin-ts", "gcsl-ts"),
 )
-"""The names of all methods, for those who do not need the methods themselves."""
+"""The names of all methods, available without importing their classes."""
 DEFAULT_METHOD = "merlin-plus"
-"""What `merlin train` uses unless told: one setting for every task."""
+"""The default method of `merlin train`: it has one setting for every task."""
 
 _NAMES = {
     "merlin.collection.collect": ("collect",),

@@ -20,7 +20,7 @@ class MerlinError(Exception):
 
 
 def printable(text: str) -> str:
-    """Text without control characters, which could command a terminal."""
+    """Text with its control characters escaped, so that they cannot affect a terminal."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 

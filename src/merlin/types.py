@@ -1,4 +1,4 @@
-"""The few names that data, learners and evaluation share."""
+"""Types that data, learners and evaluation share."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 Metrics = dict[str, Float[Array, ""]]
 State = Any
-"""What a learner learns: a pytree of arrays, opaque to everybody else."""
+"""The training state of a learner: a pytree of arrays, opaque to other code."""
 
 
 class Trajectories(NamedTuple):
@@ -26,7 +26,7 @@ class Trajectories(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Consecutive steps of one episode; where it is too short, its edge is repeated."""
+    """Consecutive steps of one episode; if it is too short, its first or last step is repeated."""
 
     observations: Array  # (batch, steps, *observation)
     actions: Float[Array, "batch steps action"]
@@ -46,7 +46,7 @@ class DrawnGoals(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a learner is given per update. What it does not use costs nothing: jit drops it."""
+    """The input of one update. Unused fields cost nothing, because jit drops them."""
 
     observation: Array  # (batch, *observation)
     action: Float[Array, "batch action"]
@@ -60,7 +60,7 @@ class Batch(NamedTuple):
 
     @property
     def only(self) -> DrawnGoals:
-        """The goals of a learner that has one distribution of them."""
+        """The goals of a learner with a single goal distribution."""
         (drawn,) = self.goals.values()
         return drawn
 
@@ -73,7 +73,7 @@ class Batch(NamedTuple):
         return self.only.horizon
 
     def shown(self) -> dict[str, Array]:
-        """All observations outside segments, by where they stand; `showing` is the way back."""
+        """All observations outside segments, by position; `showing` is the inverse."""
         found = {
             "observation": self.observation,
             "next_observation": self.next_observation,
@@ -103,29 +103,29 @@ class Batch(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Mean and standard deviation per dimension, and how far from the mean the data goes."""
+    """Mean and standard deviation per dimension, and the largest deviation from the mean."""
 
     mean: Float[np.ndarray, " dim"]
     std: Float[np.ndarray, " dim"]
-    extent: Float[np.ndarray, " dim"] | None = None  # where it is known
+    extent: Float[np.ndarray, " dim"] | None = None  # if known
 
 
 class Map(NamedTuple):
-    """Places of the data and the ways between them (see `data.places`)."""
+    """Places of the data and the paths between them (see `data.places`)."""
 
     centres: Any  # (places, goal) float32: the goal that stands for each place
     projection: Any  # (goal, goal) float32: distances are those between projected goals
     phi: Any  # (goal,) int32: which numbers of a state are its goal
     ahead: Any  # (places, places) int16: where to head on the way to a place; -1: to the goal
-    told: Any  # (places, places) int16: the steps to there
-    steps: Any  # (places, places) int16: the steps of the whole way; -1: there is none
-    seen: Any  # (places, places) int16: how often the rarest passage of the way was recorded
+    told: Any  # (places, places) int16: the steps to that waypoint
+    steps: Any  # (places, places) int16: the steps of the whole path; -1: no path
+    seen: Any  # (places, places) int16: how often the rarest passage of the path was recorded
     states: Any  # (places, state) float32: a recorded state of each place
     radius: Any  # (places,) float32: the distance from its centre within which goals belong to it
 
 
 class Spec(NamedTuple):
-    """All that a learner may know of the data before it sees a batch."""
+    """Everything that a learner may know about the data before training."""
 
     observation_shape: tuple[int, ...]
     action_low: Float[np.ndarray, " action"]
@@ -134,9 +134,9 @@ class Spec(NamedTuple):
     max_horizon: int  # states of the longest episode
     observation_moments: Moments
     goal_moments: Moments
-    tolerance: float | None = None  # how near to a goal counts as there, where that is known
-    goal_image: bool = False  # whether goals are told as images
-    map: Map | None = None  # if the learner asks for one (see `Learner.survey`)
+    tolerance: float | None = None  # distance at which a goal counts as reached, if known
+    goal_image: bool = False  # whether goals are given as images
+    map: Map | None = None  # if the learner adds one (see `Learner.survey`)
     hazard: Any = None  # a model of the steps to a goal (see `nets.hazard`), likewise
 
     @property

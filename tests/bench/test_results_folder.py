@@ -45,7 +45,7 @@ def test_two_benches_in_one_folder_lose_nothing(tmp_path):
 
 def test_folders_of_others_are_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(MerlinError, match="is not empty and holds no bench"):
+    with pytest.raises(MerlinError, match="is not empty and holds no benchmark"):
         ResultsFolder(tmp_path)
     (tmp_path / "bench.json").write_text('{"format": "merlin-bench", "schema": 99}')
     with pytest.raises(MerlinError, match="not of format merlin-bench 1"):

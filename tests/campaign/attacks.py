@@ -146,7 +146,7 @@ def silent_damage(material: Material, folder: Path) -> str | None:
     spoilt[-5] ^= 64
     last.write_bytes(spoilt)
     ended = run(["train", "--out", copy, "--resume", "--updates", 70], folder)
-    if "checksum is wrong" not in ended.err or "Going on from" not in ended.err:
+    if "checksum is wrong" not in ended.err or "Continuing from" not in ended.err:
         return f"a flipped bit went unnoticed: {ended.err[-200:]}"
     whole = material.copy(material.run, folder / "whole")
     ended_too = run(["train", "--out", whole, "--resume", "--updates", 70], folder)

@@ -192,7 +192,7 @@ def test_info_tells_what_the_environment_said_of_success(folder):
     run(folder, "collect", *asked)
     told = merlin.load(folder / "data").provenance["success"]["at_the_end"]
     text = run(folder, "info", "data").stdout
-    assert f"at the end of {told:.1%} of them (told by info['is_success'])" in text
+    assert f"at the end of {told:.1%} of them (reported by info['is_success'])" in text
     assert "not counted" not in text
 
 

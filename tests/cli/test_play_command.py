@@ -64,7 +64,7 @@ def test_the_command(run_folder, tmp_path, call):
     [
         (["nowhere", "--out", "a.html"], "no such run folder"),
         (["--out", "a.html"], "RUN"),
-        (["RUN", "--out", "a.txt"], r"--out: a\.txt is not named"),
+        (["RUN", "--out", "a.txt"], r"--out: a\.txt does not end in \.html"),
         (["RUN", "--out", "a.html", "--seed", "7"], "--seed: .* has no seed 7; it has 0, 1"),
         (["RUN", "--out", "a.html", "--checkpoint", "worst"], "--checkpoint: 'worst'"),
         (["RUN", "--out", "there.html"], "already exists"),

@@ -156,7 +156,7 @@ def test_info_counts_successes_of_own_tasks_where_it_can(rng, tmp_path, call):
         call("info", folder, "--tolerance", "0")
     told = {"success": {"ever": 1.0, "at_the_end": 0.25, "told_by": "the robot"}}
     folder = save_as(replace(data, provenance=told), tmp_path / "told")
-    assert "at the end of 25.0% of them (told by the robot)" in call("info", folder).out
+    assert "at the end of 25.0% of them (reported by the robot)" in call("info", folder).out
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_a_useless_policy_is_ready_for_nothing(reach):
     found = trust(idle, *hold_out(take(reach, range(50)), 0.2), goals=goals, tolerance=1.0)
     assert not found.useful
     assert READY not in {goal.word for goal in found.goals}
-    assert "no better if told the right goal" in verdict(found)
+    assert "no better with the right goal" in verdict(found)
 
 
 def test_a_judge_tells_the_steps(reach):

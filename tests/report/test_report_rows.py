@@ -68,7 +68,7 @@ def test_folders_that_are_none_are_refused(tmp_path):
         selection.read([folder])
     folder = bench_rows.write(tmp_path / "lines", [bench_rows.row()])
     (folder / "rows.jsonl").write_text("nonsense\n{}\n")
-    with pytest.raises(MerlinError, match=r"line 1: is no JSON"):
+    with pytest.raises(MerlinError, match=r"line 1: is not JSON"):
         selection.read([folder])
 
 

@@ -56,7 +56,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(run_folder, tmp_path, 
     resume(damaged, updates=70)
     said = capsys.readouterr().err
     assert f"{last}: is damaged (its checksum is wrong)" in said
-    assert f"Going on from {damaged / 'previous-0.safetensors'}." in said
+    assert f"Continuing from {damaged / 'previous-0.safetensors'}." in said
     resume(whole, updates=70)
     assert policy_bytes(damaged) == policy_bytes(whole)
     assert (damaged / "result.json").read_bytes() == (whole / "result.json").read_bytes()

@@ -30,7 +30,7 @@ def test_a_run_is_exported(run_folder, tmp_path):
 def test_without_a_folder_or_a_task_it_is_said(point_data, tmp_path):
     data = point_data
     run = merlin.train(merlin.Merlin(**SMALL), data, updates=10, task="none", **SCHEDULE)
-    with pytest.raises(merlin.MerlinError, match="run: is in memory alone; train with out"):
+    with pytest.raises(merlin.MerlinError, match="run: is only in memory; train with out"):
         run.export(tmp_path / "policy.onnx")
     with pytest.raises(merlin.MerlinError, match="task: the run has none; name one"):
         run.evaluate()
@@ -54,7 +54,7 @@ def test_without_a_folder_or_a_task_it_is_said(point_data, tmp_path):
         (lambda data: merlin.make(None), "method: None is not the name of a method"),
         (lambda data: merlin.export("run", None), "out: None is not a path; give the file"),
         (lambda data: merlin.evaluate(print, "PointReach", episodes="5"), "episodes: '5' is not a"),
-        (lambda data: merlin.evaluate(3, "PointReach"), "policy: a int does not act"),
+        (lambda data: merlin.evaluate(3, "PointReach"), "policy: a int cannot act"),
         (lambda data: merlin.evaluate(print, "PointReech"), "task: 'PointReech' is unknown"),
     ],
 )

@@ -97,7 +97,7 @@ def check_settings(
 def say_if_fewer(made: int, wanted: int, tried: int, *, advice: str, quiet: bool) -> None:
     """Warn on stderr if the attempts ran out before enough trajectories were made."""
     if made < wanted and not quiet:
-        message = f"only {made} of {wanted} new trajectories came of {tried} attempts; {advice}"
+        message = f"only {made} of {wanted} new trajectories after {tried} attempts; {advice}"
         print(message, file=sys.stderr)
 
 

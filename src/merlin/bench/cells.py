@@ -27,7 +27,7 @@ from merlin.training.plan import method_for, without_desired_goals
 from merlin.training.train import train
 
 SHARED = "shared"
-"""The folder beside the cells for what several of them train on."""
+"""The folder next to the cells for data that several cells share."""
 
 
 def run_cell(
@@ -86,7 +86,7 @@ def failed_row(cell: Cell, failure: Failure) -> Row:
 
 
 def make_row(cell: Cell, **found: Any) -> Row:
-    """The row of a cell that has just ended; its status is done unless given otherwise."""
+    """The row of a finished cell; its status is "done" by default."""
     return Row(
         cell=cell.name,
         task=cell.task,
@@ -155,7 +155,7 @@ def _score(
 
 
 def _sweep(cell: Cell, policy: Policy) -> dict[str, Any] | None:
-    """Score the same policy at other horizons, which needs no further training."""
+    """Score the same policy at other horizons, without training again."""
     if not cell.horizons:
         return None
     task = find(cell.task).from_pixels() if cell.pixels else find(cell.task)

@@ -19,7 +19,7 @@ START_SECONDS = 8.0
 
 
 AUGMENTED_EPISODES = 2_000
-"""Of the data that the shipped times of augmentations were measured on."""
+"""Number of episodes on which the shipped times of augmentations were measured."""
 
 
 class Speeds:
@@ -42,7 +42,7 @@ class Speeds:
     def seconds(self, cell: Cell) -> float | None:
         """Estimated seconds for one cell."""
         task = find(cell.task)
-        # What an image's encoder takes for an action is little beside drawing the image.
+        # Encoding an image takes little time compared with rendering it.
         action = self._nearest("action_ms", task).get(_speed_name(cell.algo, cell.preset))
         update = self._update(cell, task)
         augmenting = self._augmenting(cell)
@@ -59,7 +59,7 @@ class Speeds:
         return START_SECONDS + augmenting + cell.updates * update / 1000.0 + episodes * each
 
     def _augmenting(self, cell: Cell) -> float | None:
-        """What making trajectories takes: more of them from more episodes, up to a limit."""
+        """Seconds to generate trajectories, which grow with the episodes, within limits."""
         augmentation = split_name(cell.algo)[1]
         if augmentation is None:
             return 0.0

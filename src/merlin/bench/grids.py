@@ -134,7 +134,7 @@ def _check(choice: Choice) -> None:
 
 
 def default_updates(task: Task, variant: str, pixels: bool) -> int:
-    """Where Merlin's learning curve is flat; from images, what a laptop can do."""
+    """The number at which Merlin's learning curve is flat; for images, what a laptop can run."""
     if task.name == "SawyerDoor" and not pixels:
         return 40_000 if variant == "random" else 15_000  # the door rarely moves in random data
     return 50_000 if is_harder(task) else 5_000
@@ -151,14 +151,14 @@ def is_harder(task: Task) -> bool:
 
 
 def default_seeds(task: Task, method: str) -> int:
-    """What a laptop can do: fewer where an update is slow or there are many."""
+    """As many as a laptop can run: fewer where updates are slow or numerous."""
     if method in DIFFUSION:
         return 1
     return 2 if is_harder(task) else 3
 
 
 def default_final_episodes(task: Task) -> int:
-    """More episodes where they are cheap."""
+    """More episodes for tasks in which they are cheap."""
     return 1_000 if task.vector_entry_point else task.final_episodes
 
 
@@ -216,7 +216,7 @@ def _cells(
 
 
 def _preset(choice: Choice, method: str) -> str | None:
-    """The preset that is asked for, if the method has it."""
+    """The requested preset, if the method has it."""
     asked = choice.preset or (SMALL if method in DIFFUSION else None)
     return asked if asked in preset_names(method) else None
 
@@ -267,7 +267,7 @@ def _horizon(choice: Choice) -> Iterator[Cell]:
 
 
 def _timing(choice: Choice) -> Iterator[Cell]:
-    """The diffusion methods are there twice: small, and at the sizes of their releases."""
+    """The timing grid; it has the diffusion methods at both sizes, small and as released."""
     how: dict[str, Any] = {
         "tasks": ("SawyerReach",) if choice.pixels else ("FetchReach",),
         "variants": ("random",),
@@ -296,7 +296,7 @@ def _ogbench(choice: Choice) -> Iterator[Cell]:
 
 
 def _smoke(choice: Choice) -> Iterator[Cell]:
-    """A little of everything, in minutes."""
+    """A small version of every grid, which runs in minutes."""
     short = dataclasses.replace(
         choice,
         tasks=choice.tasks or ("PointReach",),
@@ -338,7 +338,7 @@ def make_grid(name: str, choice: Choice) -> list[Cell]:
         raise MerlinError(f"pixels: the grid {name} has none; leave it out.")
     cells = list(GRIDS[name](choice))
     if not cells:
-        raise MerlinError(f"grid {name}: nothing is left of it; choose other tasks or methods.")
+        raise MerlinError(f"grid {name}: the selection is empty; choose other tasks or methods.")
     if choice.preset not in (None, DEFAULT) and not any(cell.preset for cell in cells):
         raise MerlinError(f"preset: no method of the grid has a preset {choice.preset!r}.")
     return cells

@@ -1,4 +1,4 @@
-"""In which order cells run, and what of a grid is there and what is left."""
+"""The order in which cells run, and the progress of a grid."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from merlin.bench.grids import DIFFUSION, RELEASED, Cell, is_harder
 from merlin.envs.registry import find
 
 EXTRA = ("merlin-map",)
-"""Methods that no table of the paper has, and no count of cells."""
+"""Methods that appear in no table of the paper; they run after those that do."""
 
 Seconds = Callable[[Cell], float | None]
-"""About how long a cell takes, if that is known."""
+"""The estimated duration of a cell, or None if it is unknown."""
 
 
 def in_order(cells: Iterable[Cell], seconds: Seconds) -> list[Cell]:
-    """The cells that are worth most first, so that a grid that is stopped lacks whole rows.
+    """Sort cells by value, so that an interrupted grid is missing whole rows of its tables.
 
-    The first seed of every column of the paper, dataset by dataset, the easier tasks first; then
-    the first seed of columns that only we have; then the second seeds, and so on. Within a dataset
-    cheap methods come first and the diffusion methods last.
+    The first seed of the paper's methods comes first, dataset by dataset, with the easier tasks
+    before the harder ones. The first seed of the `EXTRA` methods follows, then the second seeds,
+    and so on. Within a dataset, cheap methods come first and the diffusion methods last.
     """
     given = list(cells)
     datasets = {key: place for place, key in enumerate(dict.fromkeys(map(dataset_of, given)))}
@@ -35,13 +35,13 @@ def in_order(cells: Iterable[Cell], seconds: Seconds) -> list[Cell]:
 
 
 def dataset_of(cell: Cell) -> tuple[str, str, bool]:
-    """What is a row of a table: task, kind of data, states or images."""
+    """The key of a table row: task, kind of data, and states or images."""
     return cell.task, cell.variant, cell.pixels
 
 
 @dataclass(frozen=True)
 class Share:
-    """One method on one dataset: the cells asked for, how many are there, how long the rest is."""
+    """One method on one dataset: its cells, how many are done, and the time left."""
 
     task: str
     variant: str
@@ -58,7 +58,7 @@ class Share:
 
 
 def shares(cells: Sequence[Cell], missing: Collection[str], seconds: Seconds) -> list[Share]:
-    """What is there and what is missing, by dataset and method, in the order of the cells."""
+    """Finished and missing cells by dataset and method, in the order of the cells."""
     groups: dict[tuple[str, str, bool, str], dict[str, Cell]] = {}
     for cell in cells:
         column = f"{cell.algo} ({cell.preset})" if cell.preset else cell.algo

@@ -5,7 +5,7 @@ rows.jsonl               one line per grid and finished or failed cell: all that
 cells/NAME/row.json      the row of one cell, written when it is done
 cells/NAME/run/          its run folder, from which a killed cell continues
 cells/NAME/.lock         locked by the process that runs the cell
-cells/shared/            latents and made trajectories, once for all cells that train on the same
+cells/shared/            latents and generated trajectories, shared by cells with the same data
 
 The first two are small text files worth keeping. Cells can be deleted if their policies are not
 needed.
@@ -39,7 +39,9 @@ class ResultsFolder:
             read_as(dict[str, list[str]], self.about.get("grids"), self._path)
             read_as(list[str], self.about.get("commands"), self._path)
         elif folder.is_file() or (folder.exists() and any(folder.iterdir())):
-            raise MerlinError(f"{folder}: is not empty and holds no bench; choose another `out`.")
+            raise MerlinError(
+                f"{folder}: is not empty and holds no benchmark; choose another `out`."
+            )
         else:
             self.about = {"format": FORMAT, "schema": SCHEMA, "grids": {}, "commands": []}
         self.rows: dict[str, Row] = {}
@@ -48,7 +50,7 @@ class ResultsFolder:
             self.rows.setdefault(row.cell, row)
 
     def plan(self, name: str, cells: Sequence[Cell], command: str) -> None:
-        """Record the plan; raise an error if it contradicts what was run here before."""
+        """Record the plan; raise an error if it contradicts earlier runs in this folder."""
         refuse_links(self.folder)
         for cell in cells:
             self.check(cell)

@@ -27,7 +27,7 @@ IMAGE_SETTINGS: Mapping[str, str] = {
     "encoder_max_updates": "1000",
     "threshold": "auto",  # of stitching: 0.9999 is for an encoder that was trained for longer
 }
-"""What a benchmark on images sets, of the fields that a method has, so that it ends in hours."""
+"""Settings of a benchmark on images, for methods with these fields; they limit it to hours."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def read_rows(path: Path) -> list[Row]:
         try:
             content = parse_json(line)
         except ValueError:
-            raise MerlinError(f"{where}: is no JSON; delete it and run the bench again.") from None
+            raise MerlinError(f"{where}: is not JSON; delete it and run the bench again.") from None
         plain = unsealed(content, where) if isinstance(content, dict) else content
         rows.append(parse(plain, where))
     return rows

@@ -24,7 +24,7 @@ from merlin.parallel.workers import Failure, default_workers
 WAIT = 5.0
 """Seconds between attempts to run cells that another process has locked."""
 LEAST_BATCH = 8
-"""Cells to run between two collections: workers are idle at the end of a batch."""
+"""Cells to run between two collections. Small batches leave workers idle at their end."""
 
 
 def run_bench(
@@ -104,14 +104,14 @@ def _run(
 
 
 def _data_of(cell: Cell) -> tuple[str, str, int, bool]:
-    """Identifies the dataset of a cell."""
+    """The key of a cell's dataset."""
     return cell.task, cell.variant, cell.data_episodes, cell.pixels
 
 
 def _batches(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Consecutive cells. A dataset that has yet to be collected begins a new batch.
+    """Split cells into consecutive batches, starting a new one before each missing dataset.
 
-    The cells before it need not wait for it, so a grid has its first rows after its first datasets.
+    Earlier cells then run before that dataset is collected, so the first rows appear early.
     """
     batches: list[list[Cell]] = [[]]
     seen = set()

@@ -1,4 +1,4 @@
-"""What a method costs: before the first update, per update and per action."""
+"""Measure the time of a method before the first update, per update and per action."""
 
 import time
 from collections.abc import Callable
@@ -25,14 +25,14 @@ from merlin.types import Spec
 ACTION_BATCHES = (1, 100)
 TIMED_SECONDS = 2.0
 SLOW_SECONDS = 10.0
-"""Of a call that is timed only once."""
+"""A call that takes longer than this is timed only once."""
 
 
 def measure(cell: Cell, method: Method, data: Dataset, latents: Latents | None) -> dict[str, Any]:
-    """Times of a method on a dataset, compilation of updates and actions apart.
+    """Measure a method on a dataset, excluding the compilation of updates and actions.
 
-    `before_s` is what latents and trajectories took to make, once. The others are the fastest of
-    several rounds, because whatever else a machine does can only make a round slower.
+    `before_s` is the time to compute latents and trajectories, measured once. The others are the
+    fastest of several rounds, because other load on the machine can only slow a round down.
     """
     plan = Plan.make(
         method.learner,
@@ -66,7 +66,7 @@ def updating(
     images: Images | None = None,
     sizes: tuple[int, int] | None = None,
 ) -> Callable[[int], None]:
-    """A function that makes so many updates from a fresh state, and waits for the last."""
+    """A function that makes a number of updates from a fresh state, and waits for the last."""
     chunk = (
         compiled_chunk(learner, together=False, sizes=sizes)
         if images is None
@@ -87,7 +87,7 @@ def fresh_policy(learner: Learner, spec: Spec) -> Policy:
 
 
 def acting(policy: Policy, data: Dataset, batch: int) -> Callable[[], Any]:
-    """A function that acts for so many states at once."""
+    """A function that acts on a batch of states."""
     states = np.resize(data.observations[:batch], (batch, *data.observation_shape))
     goals = np.resize(data.achieved_goals[:batch], (batch, data.goal_dim))
     keys = jax.random.split(jax.random.key(1), batch)
@@ -100,7 +100,7 @@ def _act(policy: Policy, observations: Any, goals: Any, keys: Any) -> Any:
 
 
 def _fastest(call: Callable[[], Any]) -> float:
-    """Seconds of the fastest call, after one that compiles."""
+    """Seconds of the fastest call, after a first one that compiles."""
     call()
     times: list[float] = []
     until = time.monotonic() + TIMED_SECONDS

@@ -1,4 +1,4 @@
-"""Options for environments of the user."""
+"""Options for user environments."""
 
 import dataclasses
 from dataclasses import dataclass

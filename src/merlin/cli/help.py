@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import tyro
 
 SILENT = ("None", "False", "")
-"""Defaults that the text explains, or that need no words."""
+"""Defaults that are not shown, because the help text explains them or they are obvious."""
 
 
 @functools.cache

@@ -11,8 +11,10 @@ import tyro
 class Play:
     """Write an HTML page for exploring trained policies.
 
-    For 2-D tasks the policy runs in the browser: place the goal and the agent, and change the
-    horizon. For other tasks the page shows recorded episodes. It needs no server. For example:
+    On PointReach and PointRooms the policy runs in the browser: place the goal and the agent, and
+    change the horizon. For all other tasks, and for policies that rank or plan (merlin-plus,
+    merlin-map, the diffusion methods), the page shows recorded episodes. It needs no server. For
+    example:
 
       merlin play runs/rooms --out rooms.html
       merlin play runs/rooms runs/rooms-expert runs/push --out policies.html
@@ -27,7 +29,7 @@ class Play:
     checkpoint: str = "final"
     """Which policies to show: final, or best (selected by evaluations during training)."""
     episodes: int = 12
-    """Number of episodes to record, for tasks that are not 2-D."""
+    """Number of episodes to record, for policies that do not run in the browser."""
     task: str | None = None
     """Your own environment as module:EnvId, which is imported only if you name it here."""
     overwrite: bool = False

@@ -1,4 +1,4 @@
-"""Names in files are printed, and must not command the terminal."""
+"""Print names from files safely: control characters must not reach the terminal."""
 
 import contextlib
 import re

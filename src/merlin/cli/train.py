@@ -134,7 +134,7 @@ class Train:
         return str(save_curve(out))
 
     def _farewell(self) -> str:
-        """The message for a run that is stopped in the middle of one long step."""
+        """The message for a run that is stopped in the middle of a long step."""
         from merlin.training.layout import is_run
 
         assert self.out is not None

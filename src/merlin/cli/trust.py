@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from merlin.training.runs import Run
 
 HELD_OUT = 0.1
-"""The share of episodes that data is judged by."""
+"""Fraction of episodes held out if data is given instead of a run."""
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def _played(recipe: Recipe, *where: Any) -> Dataset:
 
 
 def _successes(task: Task, played: Rollout) -> dict[str, Any]:
-    """What a user's environment said of success: its tolerance is not known, so record it."""
+    """Success as reported by a user's environment, recorded because its tolerance is unknown."""
     if own(task.name) is not None:
         return {}
     counted = np.arange(played.success.shape[1]) < played.lengths[:, None]
@@ -167,7 +167,7 @@ def _successes(task: Task, played: Rollout) -> dict[str, Any]:
 
 
 def without_dust(values: np.ndarray) -> np.ndarray:
-    """Set rounding errors to zero: their digits depend on the processor."""
+    """Set rounding errors to zero, since their digits depend on the processor."""
     return np.where(np.abs(values) < DUST, np.zeros((), values.dtype), values)
 
 
@@ -289,7 +289,7 @@ def cache_folder() -> Path:
 def cached_path(
     task: Task, variant: str, *, episodes: int, seed: int = 0, pixels: bool = False
 ) -> Path:
-    """Where the cache has a dataset, or will have it."""
+    """The path of a dataset in the cache, which may not exist yet."""
     name = re.sub(r"[^-\w.]", "_", task.name)
     return cache_folder() / f"{name}-{variant}-{episodes}-seed{seed}{'-pixels' * pixels}"
 

@@ -14,10 +14,10 @@ from merlin.errors import MerlinError
 from merlin.io.files import open_regular
 
 FREE_BYTES, RATIO = 1 << 28, 200
-"""Compressed data may unpack to this many bytes, or to this many times the file's size."""
+"""Limits on unpacked data: in bytes, and relative to the file's size. The larger one applies."""
 
 END_BYTES = 22 + (1 << 16)
-"""The most that the last record of a zip archive takes."""
+"""Maximum size of the last record of a zip archive, in bytes."""
 
 
 def check_unpacked(where: str | Path, unpacked: int, stored: int) -> None:
@@ -36,7 +36,7 @@ def check_unpacked(where: str | Path, unpacked: int, stored: int) -> None:
 
 
 class Header(NamedTuple):
-    """What an .npy file says of its array."""
+    """The header of an .npy file."""
 
     shape: tuple[int, ...]
     column_major: bool

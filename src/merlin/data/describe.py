@@ -141,7 +141,7 @@ def in_words(data: Dataset, tolerance: float | None = None) -> str:
         return text + "; no desired goals"
     if shares := successes(data, tolerance):
         text += "; goal reached at the end of {at_the_end:.1%} of them".format(**shares)
-        text += " (told by {told_by})".format(**shares) if "told_by" in shares else ""
+        text += " (reported by {told_by})".format(**shares) if "told_by" in shares else ""
     return text
 
 
@@ -184,7 +184,7 @@ def _ranges(array: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
         "max": array.max(0),
         "std": array.std(0, dtype=np.float64),
     }
-    # In double precision: columns that hardly vary have no room for the edges of bins in single.
+    # In float64: for columns that hardly vary, float32 cannot represent distinct bin edges.
     some = array[:: max(1, len(array) // ROWS)].astype(np.float64)
     return [
         {

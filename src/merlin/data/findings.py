@@ -14,7 +14,7 @@ CLIPPED = 0.02
 FEW_VALUES = 8
 """An action with at most this many values is a switch, which is not reported as clipped."""
 ROWS = 100_000
-"""Rows to look at, where looking at all would take long."""
+"""Maximum number of rows to examine."""
 SHOWN = 4
 
 

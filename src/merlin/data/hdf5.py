@@ -1,4 +1,4 @@
-"""HDF5 files that may come from anyone: only arrays stored in the file itself are read."""
+"""Reading untrusted HDF5 files: only arrays stored in the file itself are read."""
 
 import math
 from typing import Any
@@ -37,7 +37,7 @@ def text_attribute(group: Any, name: str) -> str | None:
 
 
 def check_stored(node: Any) -> None:
-    """Refuse an array that would read other files, or that is unpacked in huge pieces."""
+    """Refuse an array that is stored in other files, or that has huge chunks."""
     if node.is_virtual or node.external:
         raise MerlinError(
             f"{node.file.filename}: {node.name} is kept in another file; copy it into this one."

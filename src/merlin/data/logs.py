@@ -71,7 +71,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Log:
-    """A recording that is opened, and not yet read."""
+    """A recording that is open but has not been read yet."""
 
     where: str
     format: str

@@ -40,7 +40,7 @@ class _File:
         return find_chunks(self.path, len(self._leaves))
 
     def unpacked(self, names: Sequence[str]) -> int:
-        """The bytes that columns unpack to, with all that is nested in them."""
+        """The unpacked size of columns in bytes, including nested columns."""
         begin = tuple(f"{name}." for name in names)
         chosen = [k for k, leaf in enumerate(self._leaves) if f"{leaf}.".startswith(begin)]
         with reading(self.path, "parquet"):
@@ -102,7 +102,7 @@ def _fill(found: Mapping[str, np.ndarray], file: _File, end: int, *, use_threads
 
 
 def _check(files: Sequence[_File], names: Sequence[str]) -> None:
-    """Refuse files whose columns unpack, taken together, to far more than their size."""
+    """Refuse files whose columns together unpack to far more than the size of the files."""
     size, unpacked = sum(file.size for file in files), 0
     for file in files:
         unpacked += file.unpacked(names)

@@ -1,8 +1,8 @@
-"""The size of parquet pages once unpacked, from their headers alone.
+"""The unpacked size of parquet pages, computed from their headers alone.
 
-A page of a few bytes can stand for a thousand million equal numbers, and a reader allocates them
-all. The footer tells where the pages of a column are, and the header of each page tells how many
-values and bytes it unpacks to.
+A page of a few bytes can encode a billion equal numbers, and a reader allocates memory for all of
+them. The footer has the location of the pages of each column, and the header of a page has the
+number of values and bytes that it unpacks to.
 """
 
 import os
@@ -26,11 +26,11 @@ PAGE = {UNPACKED_SIZE: INT32, PACKED_SIZE: INT32, **{kind: {1: INT32} for kind i
 """Numbers of the fields in the footer, its row groups and columns, and in the header of a page."""
 
 Chunks = Int[np.ndarray, "groups columns 2"]
-"""Where each column of each row group begins and ends in the file."""
+"""The start and end of each column of each row group in the file."""
 
 
 def find_chunks(path: Path, columns: int) -> Chunks:
-    """Read from the footer where the columns are; `columns` is how many the schema has."""
+    """Read the positions of the columns from the footer; the schema has `columns` of them."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(size - 8, 0))
@@ -57,7 +57,7 @@ def find_chunks(path: Path, columns: int) -> Chunks:
 
 
 def unpacked_bytes(path: Path, chunks: Chunks) -> int:
-    """The memory that chosen columns take once unpacked, by the headers of their pages."""
+    """The unpacked size of the given columns in bytes, computed from the headers of their pages."""
     places = chunks.reshape(-1, 2)
     unpacked = pages = 0
     with open_regular(path) as file:
@@ -73,7 +73,7 @@ def unpacked_bytes(path: Path, chunks: Chunks) -> int:
 
 
 def _page(file: int, at: int) -> tuple[int, int]:
-    """The bytes that a page unpacks to, and those that it takes in the file with its header."""
+    """The unpacked size of a page, and its size in the file including the header, in bytes."""
     length = HEADER_BYTES
     while True:
         content = os.pread(file, length, at)

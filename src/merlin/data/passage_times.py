@@ -99,14 +99,14 @@ def _first_passages(
 
 
 class Calibration(NamedTuple):
-    """Stated and true probabilities of pairs, in bins of the stated one."""
+    """Stated probabilities and observed frequencies, in bins of the stated probability."""
 
     stated: Float[np.ndarray, " bins"]
     true: Float[np.ndarray, " bins"]
     pairs: Int[np.ndarray, " bins"]
 
     def error(self, least: int) -> tuple[float, float]:
-        """The mean error over all pairs, and the largest of bins with at least so many pairs."""
+        """The mean error over all pairs, and the largest over bins with at least `least` pairs."""
         off, some = np.abs(self.stated - self.true), self.pairs > 0
         mean = np.average(off[some], weights=self.pairs[some])
         return float(mean), float(off[self.pairs >= least].max(initial=0.0))
@@ -119,10 +119,11 @@ def calibration(
     weight: float,
     bins: int = 10,
 ) -> Calibration:
-    """How often goals were reached within some steps, for pairs that were given a probability.
+    """Compare stated probabilities with how often goals were reached within `steps` steps.
 
-    Pairs with fewer steps left are left out, unless their goal is a later one, which is reached in
-    any case. The others count `weight` times to make up for that (see `step_weights`).
+    Pairs with fewer steps left in their episode are excluded, unless their goal is a later one,
+    which is always reached. The other pairs have weight `weight` to compensate (see
+    `step_weights`).
     """
     known = pairs.later | (pairs.seen >= steps)
     said, was = stated[known], (pairs.reached & (pairs.steps <= steps))[known]

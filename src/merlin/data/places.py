@@ -146,9 +146,9 @@ def same_episode(
 def unbroken(
     goals: Float[np.ndarray, "states goal"], starts: Int[np.ndarray, " episodes+1"]
 ) -> Int[np.ndarray, " pieces+1"]:
-    """The starts of the pieces of episodes between jumps, of which the map takes no account.
+    """The starts of the pieces of episodes between jumps. The map ignores jumps.
 
-    Nobody can count on being thrown somewhere: a teleporter may lead to several places.
+    The outcome of a jump is not reliable: a teleporter may lead to several places.
     """
     step = np.linalg.norm(np.diff(goals, axis=0), axis=1)
     step[starts[1:-1] - 1] = 0.0  # from one episode to the next
@@ -165,7 +165,7 @@ def straight(
     asked: Bool[np.ndarray, "count count"],
     stride: float,
 ) -> Bool[np.ndarray, "count count"]:
-    """Between which of the pairs asked for recorded passages lead along the straight line.
+    """Which of the given pairs are connected by recorded passages along the straight line.
 
     The line is followed in strides. Each must stay in its place, or lead to a place to or from
     which there is a passage.

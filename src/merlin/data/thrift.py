@@ -1,7 +1,7 @@
 """Read chosen fields of structs in Thrift's compact protocol, in which parquet keeps its metadata.
 
-Fields that are not asked for are skipped, because a large file has hundreds of thousands of them.
-What two readers could understand differently, such as a field that is there twice, is refused.
+Other fields are skipped, because a large file has hundreds of thousands of them. Input that two
+readers could interpret differently, such as a duplicate field, is refused.
 """
 
 import functools
@@ -18,7 +18,7 @@ MOST_DEPTH, MOST_FIELD = 16, (1 << 15) - 1
 
 
 def read_struct(content: bytes, wanted: Wanted, at: int = 0) -> tuple[dict[int, Any], int]:
-    """The wanted fields of the struct that begins at a place, and the place behind the struct.
+    """The wanted fields of the struct at an offset, and the offset after the struct.
 
     Raises IndexError if the content ends too early.
     """
@@ -66,7 +66,7 @@ def _nested(content: bytes, at: int, kind: int, wanted: Any) -> tuple[Any, int]:
 
 
 def _skip(content: bytes, at: int, kind: int, depth: int, *, within_list: bool = False) -> int:
-    """The place behind a value."""
+    """The offset after a value."""
     if depth > MOST_DEPTH:
         raise ValueError("its metadata is nested too deeply")
     if INT16 <= kind <= INT64:
@@ -94,7 +94,7 @@ def _skip(content: bytes, at: int, kind: int, depth: int, *, within_list: bool =
 
 
 def _list(content: bytes, at: int) -> tuple[int, int, int]:
-    """The number and kind of the values in a list, and the place of the first."""
+    """The number and type of the values in a list, and the offset of the first."""
     head = content[at]
     count, at = _unsigned(content, at + 1) if head >> 4 == 15 else (head >> 4, at + 1)
     if count > len(content) - at:
@@ -123,10 +123,10 @@ def _integer(content: bytes, at: int) -> tuple[int, int]:
 
 @functools.cache
 def _rest_of_struct() -> re.Pattern[bytes]:
-    """Matches the end of a struct from some field on, if it is as simple as statistics are.
+    """A pattern that matches the remaining fields of a simple struct, such as statistics.
 
-    The numbers of the fields rise, and by too little to overflow, so that no field from before
-    comes again. It gives nothing but speed: what it does not match is skipped field by field.
+    Field numbers must increase, by too little to overflow, so that no earlier field is repeated.
+    The pattern only saves time: structs that it does not match are skipped field by field.
     """
 
     def field(*kinds: int) -> bytes:

@@ -70,7 +70,7 @@ def decode(
 
 
 def _decode_file(file: Path, row_of: dict[int, int], count: int, found: np.ndarray) -> None:
-    """Put the frames of one file into the rows that they belong to."""
+    """Copy the frames of one file to their rows."""
     if len(row_of) != count:
         raise MerlinError(f"{file}: two episodes claim the same frames; copy the log again.")
     last = max(row_of)
@@ -90,7 +90,7 @@ def _decode_file(file: Path, row_of: dict[int, int], count: int, found: np.ndarr
 def _frames(
     file: Path, size: int
 ) -> Generator[UInt8[np.ndarray, "size size channels"], None, None]:
-    """Frames in their order. Only the file itself is read: no playlist, no network."""
+    """Yield frames in order. Only the file itself is read: no playlist, no network."""
     program = ffmpeg(f"{file}:", "name a `state` that is not a video")
     command = [
         *(program, "-nostdin", "-loglevel", "error", "-xerror", "-threads", "1"),

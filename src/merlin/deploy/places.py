@@ -12,13 +12,13 @@ import numpy as np
 from merlin.deploy.networks import Layer, fits, forward
 
 LEAST_RADIUS = np.float32(1e-6)
-"""Of a place, where all its goals are equal."""
+"""The radius of a place whose goals are all equal."""
 OUTSIDE = np.float32(4.0)
-"""How fast the confidence falls outside of a place, per radius."""
+"""Rate at which the confidence decays outside a place, per radius."""
 
 
 class Reach(NamedTuple):
-    """What is known about a goal before an episode starts."""
+    """Whether a goal is reachable, in how many steps, and with what confidence."""
 
     reachable: Any  # whether recorded passages lead to the goal's place
     steps: Any  # length of the shortest path; -1 if there is none

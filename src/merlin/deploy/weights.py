@@ -143,7 +143,7 @@ class Weights:
 
     @cached_property
     def untold(self) -> np.ndarray:
-        """What stands for the embedding if there is no horizon, and the aggressive one."""
+        """The embedding used without a horizon, and that of the aggressive proposals."""
         soon = self.embed(np.array([self.constants.soon], np.float32))
         return np.concatenate([np.zeros_like(soon), soon]).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""Environments of the user as tasks: their properties, found by making and probing them.
+"""User environments as tasks: their properties, found by making and probing them.
 
 Nothing is guessed silently. If spaces, rewards and `info` leave a property undecided, the error
 names the option that sets it.

@@ -1,4 +1,4 @@
-"""Calls of environments of the user: answers are checked, and errors become one sentence."""
+"""Calls to user environments: return values are checked, and errors become one sentence."""
 
 import contextlib
 import traceback

@@ -1,4 +1,4 @@
-"""Names of environments of the user: `module:EnvId?option=value&...`.
+"""Names of user environments: `module:EnvId?option=value&...`.
 
 The name contains all that is needed to make the environment. Datasets and runs store it as text.
 """

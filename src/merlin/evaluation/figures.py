@@ -1,4 +1,4 @@
-"""The look of all figures."""
+"""The style of all figures."""
 
 import io
 from pathlib import Path

@@ -118,10 +118,10 @@ def probability_of_improvement(ours: Strata, theirs: Strata, *, seed: int = 0) -
 
 
 def paired_improvement(differences: Strata, *, seed: int = 0) -> Estimate:
-    """Chance that ours beats theirs on the same dataset with the same seed, ties counted half.
+    """Probability that ours beats theirs for the same dataset and seed; ties count half.
 
-    Given ours less theirs of each pair. Datasets are drawn with replacement, then the seeds of
-    each, so the interval says what other datasets like these may show. One dataset has none.
+    `differences` are ours minus theirs. The bootstrap resamples datasets, then the seeds of each,
+    so the interval also covers the choice of datasets. A single dataset has no interval.
     """
     wins = [(pairs > 0) + 0.5 * (pairs == 0) for pairs in differences]
     value = float(np.mean([of_dataset.mean() for of_dataset in wins]))
@@ -146,7 +146,7 @@ def lead_on_average(
     *,
     seed: int = 0,
 ) -> Estimate:
-    """Our mean over datasets less that of the best other method; datasets are drawn anew."""
+    """Our mean over datasets minus that of the best other method; datasets are resampled."""
 
     def lead(datasets: Any) -> Float[np.ndarray, " batch"]:
         return ours[datasets].mean(-1) - others[:, datasets].mean(-1).max(0)

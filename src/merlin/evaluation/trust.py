@@ -37,11 +37,11 @@ READY_EPISODES, READY_CONFIDENCE = 5, 0.85
 LEAST_EPISODES, LEAST_CONFIDENCE = 2, 0.2
 """A goal with fewer training episodes or less confidence is not supported."""
 GOALS, STARTS, MOST_STEPS = 24, 128, 200
-"""The number of goals unless some are asked about, of rehearsals per goal, and of their steps."""
+"""Default number of goals, number of rehearsals per goal, and maximum steps of a rehearsal."""
 FEW_EPISODES, FEW_STARTS = 10, 32
 """With fewer held-out episodes than this, that many rehearsals start anywhere in them."""
 ROWS = 768
-"""Rehearsals that are run at once: more need more memory."""
+"""Number of rehearsals that run at once, which limits memory use."""
 BINS = ((1, 5), (6, 20), (21, 100))
 """Ranges of steps to the goal for which errors are reported separately."""
 NEIGHBOURS = 5
@@ -199,7 +199,7 @@ def _by_horizon(errors: Mapping[str, np.ndarray], pairs: Pairs) -> list[dict[str
 
 
 def _useful(gained: Float[np.ndarray, " pairs"], pairs: Pairs) -> bool:
-    """Whether the right goal predicts the next steps better than another goal does."""
+    """Whether the true goal predicts the next actions better than another goal does."""
     soon = pairs.horizon <= BINS[0][1]
     if not soon.any():
         return False
@@ -312,6 +312,6 @@ def verdict(found: Trust) -> str:
     counts = {name: sum(g.word == name for g in found.goals) for name in (READY, CARE, NOT)}
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
     if not found.useful:
-        return f"the policy predicts no better if told the right goal, so no goal is ready ({told})"
+        return f"the policy predicts no better with the right goal, so no goal is ready ({told})"
     help_ = "; ".join(in_words(np.asarray(goal)) for goal in found.recordings)
     return f"{told}" + (f"; record more near {help_}" if help_ else "")

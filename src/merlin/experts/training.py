@@ -244,7 +244,7 @@ def _go_on(task: Task, out: Path) -> str:
 
 
 def _actor(plan: Plan, state: DDPGState, scaling: Scaling) -> Actor:
-    """The actor that plays: with advice the target network, whose strikes vary less."""
+    """The actor that plays: with advice it is the target network, whose strikes vary less."""
     return to_numpy(state.target_actor if plan.advised else state.actor, scaling)
 
 

@@ -1,4 +1,4 @@
-"""Optional packages: the extra that brings each, and the one sentence that is said without it."""
+"""Optional packages: the extra that installs each, and the error if it is missing."""
 
 import importlib
 import importlib.util
@@ -7,7 +7,7 @@ from typing import Any
 from merlin.errors import MerlinError
 
 DISTRIBUTION = "merlin-rl"
-"""What `pip` calls this package; it is imported as `merlin`."""
+"""The name of the distribution; the import name is `merlin`."""
 EXTRAS: dict[str, tuple[str, ...]] = {
     "robotics": ("mujoco", "gymnasium_robotics"),
     "sawyer": ("mujoco", "metaworld"),
@@ -27,14 +27,14 @@ def is_installed(module: str) -> bool:
 
 
 def check(extra: str, what: str) -> None:
-    """Refuse to go on if a module of an extra is missing; `what` needs it."""
+    """Raise an error if a module of an extra is missing; `what` names the feature that needs it."""
     for module in EXTRAS[extra]:
         if not is_installed(module):
             raise missing(module, extra, what)
 
 
 def require(module: str, extra: str, what: str) -> Any:
-    """Import a module that an extra brings; `what` needs it."""
+    """Import a module of an extra; `what` names the feature that needs it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:
@@ -42,7 +42,7 @@ def require(module: str, extra: str, what: str) -> Any:
 
 
 def missing(module: str, extra: str, what: str) -> MerlinError:
-    """What to say when a module of an extra is not installed."""
+    """The error for a module of an extra that is not installed."""
     return MerlinError(
         f"{what} needs {module}, which is not installed; "
         f"run `pip install '{DISTRIBUTION}[{extra}]'`."

@@ -30,7 +30,7 @@ _PREFIX, _SUFFIX = ".merlin-", ".partial"
 _unfinished: set[Path] = set()
 """Temporary files and folders that this process is writing."""
 _swept: dict[Path, float] = {}
-"""When folders were searched for temporary files of dead processes."""
+"""When each folder was last searched for temporary files of dead processes."""
 AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE = -100, 1, 2
 """Arguments of renameat2(2)."""
 
@@ -53,7 +53,7 @@ def write_pieces(
 
 
 def write_to(file: BufferedWriter, pieces: Iterable[bytes | memoryview]) -> None:
-    """Write large content: it goes to the disk meanwhile and does not fill the page cache.
+    """Write large content, flushing it to disk on the way so that it does not fill the page cache.
 
     In a virtual machine, most of the time would go into new pages of the cache: three seconds per
     gigabyte instead of one.
@@ -121,7 +121,7 @@ def _temporary_path(folder: Path) -> Path:
 
 
 def remove_unfinished() -> None:
-    """Remove what this process has begun to write; call it only before exiting at once."""
+    """Remove the files that this process is writing; call it only right before exiting."""
     for path in list(_unfinished):
         _remove(path)
 

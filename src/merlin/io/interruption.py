@@ -17,11 +17,11 @@ from merlin.io.files import remove_unfinished
 
 KINDS = (signal.SIGINT, signal.SIGTERM)
 PROMPT = 0.1
-"""Seconds after a signal in which the main thread may end by itself, before it is rescued."""
+"""Seconds after a signal before another thread saves the work of the main thread."""
 PATIENCE = 3.5
-"""Seconds to end after a signal; the end of a process of gigabytes may take another."""
+"""Seconds after a signal until the process exits; freeing gigabytes may take one more."""
 SAVING = 30.0
-"""Seconds that work may take to save after a signal. Checking and writing gigabytes is slow."""
+"""Seconds that saving may take after a signal. Checking and writing gigabytes is slow."""
 _rescues: list[Callable[[], str]] = []
 
 
@@ -31,7 +31,7 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def rescued_by(save: Callable[[], str]) -> Iterator[None]:
-    """Have another thread call `save` if a signal comes while the block is in a long call.
+    """Let another thread call `save` if a signal arrives while the block is in a long call.
 
     `save` must be safe to call at any time; it returns the message that says how to resume.
     """
@@ -133,9 +133,9 @@ def interruptible(
 
 @contextmanager
 def never_lost() -> Iterator[None]:
-    """End the process if Ctrl-C comes within a destructor or a callback, which cannot raise.
+    """End the process if Ctrl-C arrives in a destructor or a callback, which cannot raise.
 
-    Python would print a traceback there and go on. Imports, which take seconds, are full of them.
+    Python would print a traceback and continue. Imports, which take seconds, run many of these.
     """
 
     def unraisable(lost: "sys.UnraisableHookArgs") -> None:

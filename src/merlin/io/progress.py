@@ -61,7 +61,7 @@ class Progress:
             print(f"{self.label}: {done}/{self.total} {self.unit}  {note}", file=sys.stderr)
 
     def begin(self, note: str, done: int | None = None) -> None:
-        """Say at once what comes first, such as compilation, which does not count for the rate."""
+        """Show what happens first, such as compilation, which is excluded from the rate."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, note=note)
         elif not self.quiet:
@@ -69,7 +69,7 @@ class Progress:
             print(f"{self.label}: {position}{note}", file=sys.stderr)
 
     def measured(self, done: int, values: Mapping[str, float]) -> None:
-        """Show what was measured after `done`: a row of a table above the bar, or a line."""
+        """Show measurements made after `done` items: a table row above the bar, or a line."""
         if self._bar is None:
             self.update(done, "  ".join(f"{k} {v:.2f}" for k, v in values.items()), force=True)
             return

@@ -76,7 +76,7 @@ MOST_EPISODES = 10**7
 
 
 def is_integer(value: Any) -> bool:
-    """Whether a value counts something; True does not."""
+    """Whether a value is an integer; booleans do not count."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 

@@ -27,7 +27,7 @@ class Learner(abc.ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Field values of each preset, keyed by the preset's name."""
     absent: ClassVar[Mapping[str, Any]] = {}
-    """Values of fields that run folders of earlier versions do not record."""
+    """Values of fields that are missing from run folders of earlier versions."""
     by_dataset: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Published values of `tuned` fields, keyed by a substring of an OGBench dataset's name."""
 
@@ -77,7 +77,7 @@ class Learner(abc.ABC):
         return None
 
     def survey(self, data: Dataset, spec: Spec) -> Spec:
-        """Add to the spec whatever else the method computes from the data before training."""
+        """Add to the spec what the method computes from the data before training, such as a map."""
         return spec
 
     @abc.abstractmethod

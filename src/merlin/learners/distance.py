@@ -21,7 +21,7 @@ from merlin.nets.layers import MLP, Normaliser, cosine_decay
 from merlin.types import Moments
 
 PAIRS, PAIRS_PER_STATE = 200_000, 50
-"""The number of pairs: at most so many, and so many per state in small datasets."""
+"""Maximum number of pairs in total, and per state for small datasets."""
 EPOCHS, BATCH, LEARNING_RATE, HIDDEN = 5, 512, 2e-3, (256, 256)
 
 
@@ -55,7 +55,7 @@ def local_limit(longest: int, most: int) -> int:
 
 
 def blank_hazard(states: int, goals: int, limit: int) -> Hazard:
-    """A model that knows nothing, with the shapes that `fit_hazard` returns."""
+    """An untrained model with the shapes that `fit_hazard` returns."""
     none = np.zeros(states + 2 * goals, np.float32)
     moments, phi = Moments(none, none + 1.0), np.zeros(goals, np.int32)
     return make_hazard(moments, phi, limit, key=jax.random.key(0))

@@ -76,7 +76,7 @@ SPACES = ("auto", "kinetic", "coordinates")
 POSITION = 3
 """Goals of at most this many numbers are positions, between which coordinates are distances."""
 LONG_EPISODE = 100
-"""In steps. Longer episodes use longer passages: at a few steps the map would consist of noise."""
+"""In steps. Longer episodes use longer passages, because a few steps are dominated by noise."""
 ERROR_KEEP = 0.99
 """Fraction of the critic's running error kept in each update."""
 

@@ -24,7 +24,7 @@ ADDED: Mapping[str, Callable[[tuple[int, ...]], np.ndarray]] = {
     "normaliser.limit": lambda shape: np.full(shape, 5.0),
     "map.projection": lambda shape: np.eye(shape[0]),
 }
-"""Arrays missing from files of earlier versions, by name suffix: what they were, given a shape."""
+"""Defaults of arrays missing from files of earlier versions, by name suffix, given a shape."""
 
 
 def load_tree(path: Path, like: Tree) -> tuple[Tree, dict[str, Any]]:

@@ -49,7 +49,7 @@ def log_likelihood(
     reached: Bool[Array, ""],
     weights: Float[Array, " limit"],
 ) -> Float[Array, ""]:
-    """Of reaching a goal after some steps, or of not reaching it within them, with weights."""
+    """Weighted log-likelihood of reaching a goal after some steps, or not within them."""
     k = jnp.arange(1, len(logits) + 1)
     # log(1 - h) = -softplus(logit), and log h = logit - softplus(logit).
     each = jnp.where(k <= steps, -jax.nn.softplus(logits), 0.0)

@@ -34,7 +34,7 @@ class Aggregates:
 
 
 def highest_return(row: Row) -> float | None:
-    """The highest possible return of its task: at the goal in every step, or once if that ends it.
+    """The highest possible return: at the goal in every step, or once if that ends the episode.
 
     None if the length of its episodes is unknown.
     """

@@ -1,8 +1,8 @@
-"""What the paper claims, and whether rows bear it out.
+"""The claims of the paper, and whether the rows support them.
 
-Every claim is decided by one statistic, said before there are rows. A comparison uses rows on the
-same data, after as many updates and with the same seed (`selection.alike`), and says nothing until
-at least half of its datasets, and six, are there.
+Every claim is decided by one statistic, fixed in advance. A comparison uses rows with the same
+data, number of updates and seed (`selection.alike`). It is undecided until at least half of its
+datasets, and at least six, have rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,28 +20,28 @@ from merlin.report.text_tables import NONE, TextTable, estimate, plain_table
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 FEWEST = 6
-"""Datasets that decide: of fewer, all may agree by chance in more than one case of twenty."""
+"""Minimum number of datasets: fewer agree by chance in more than one case of twenty."""
 FASTER = 10.0
-"""An order of magnitude."""
+"""The ratio that counts as an order of magnitude."""
 BASELINES = ("gcsl", "wgcsl", "am", "gofar", "dd", "g-dql", "beso")
 DIFFUSION = ("dd", "g-dql", "beso")
 MAIN = ("merlin", "merlin-p", "merlin-np", *BASELINES)
 LOW, HIGH = ("0.2", "0.5"), ("0.8", "1")
 """Hindsight ratios that the paper calls low to moderate, and high."""
 NEAR, FAR = ("1", "5"), ("10", "20", "50")
-"""Horizons that it finds best on the easier tasks, and on the harder ones."""
+"""Horizons that the paper finds best on the easier tasks, and on the harder ones."""
 
 Dataset = tuple[str, str]
 """Variant and task."""
 Side = Callable[[Row], dict[str, float]]
-"""Of a row, the columns that it has a return for."""
+"""Maps a row to its returns by column."""
 Returns = dict[Dataset, dict[str, dict[int, float]]]
-"""Dataset, column, seed to return."""
+"""Maps dataset, column and seed to a return."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One claim and what the rows say of it."""
+    """One claim and its verdict."""
 
     claim: str
     statistic: str
@@ -51,7 +51,7 @@ class Finding:
     value: Estimate | None = None
 
     def in_words(self) -> str:
-        """The verdict; where nothing is decided, why."""
+        """The verdict; if undecided, with the reason."""
         if self.verdict != UNDECIDED:
             return self.verdict
         if self.value is None:
@@ -124,14 +124,14 @@ def _horizons(row: Row) -> dict[str, float]:
 
 
 def _told(row: Row) -> dict[str, float]:
-    """At the horizon that was tuned, and without one."""
+    """The returns at the tuned horizon and without a horizon."""
     assert row.final is not None
     none = row.settings.get("horizon", "").lower() == "none"
     return {NO_HORIZON if none else "told": row.final["return"]}
 
 
 def _returns(rows: Sequence[Row], side: Side) -> Returns:
-    """By dataset and column; where there are several sizes of a method, that of its release."""
+    """Returns by dataset and column; a method with several sizes counts at its release's size."""
     sizes: dict[Dataset, dict[str, dict[str, dict[int, float]]]] = {}
     for row in rows:
         for name, value in side(row).items():
@@ -179,7 +179,7 @@ def _compare(
     returns: Returns,
     datasets: Sequence[Dataset],
 ) -> Finding:
-    """The chance that one side returns more, paired by dataset and seed."""
+    """The probability that one side returns more, paired by dataset and seed."""
     differences = []
     for dataset in datasets:
         columns = returns.get(dataset, {})
@@ -225,7 +225,7 @@ def _enough(there: int, asked: int) -> bool:
 def _decided(
     claim: str, statistic: str, value: Estimate | None, middle: float, there: int, asked: int
 ) -> Finding:
-    """It holds if the whole interval is above the middle, and does not if it is below."""
+    """A claim holds if the whole interval is above the middle, and fails if it is below."""
     verdict = UNDECIDED
     if value is not None and value.interval is not None:
         low, high = value.interval
@@ -234,7 +234,7 @@ def _decided(
 
 
 def _times(timed: Sequence[Row], pixels: bool) -> Iterator[Finding]:
-    """Releases' sizes, on the tasks that both were timed on; no interval, as times are fastest."""
+    """Ratios of times at the releases' sizes, on shared tasks. Minimum times have no interval."""
     source = "pixels" if pixels else "states"
     known = {
         (row.task, row.algo): row.timing or {}

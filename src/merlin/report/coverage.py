@@ -1,8 +1,8 @@
 """How much of the paper's tables and figures was measured.
 
 A cell is one number of a table or one tile of a figure: at least one seed of a method or setting on
-a dataset. It is there if its row is among those that may be compared (`selection.alike`): rows of
-the same cell on other data, or after other updates, than most methods of the dataset are set aside.
+a dataset. It is filled if its row may be compared with others (`selection.alike`). Rows whose data
+or number of updates differs from that of most methods on the dataset are set aside.
 """
 
 import math
@@ -18,17 +18,17 @@ from merlin.report.selection import method_order
 from merlin.report.text_tables import TextTable, plain_table
 
 Cells = dict[str, set[str]]
-"""Datasets to columns."""
+"""Maps datasets to columns."""
 
 METHODS = tuple(paper.tables()["state_return"]["expert"]["PointReach"])
-"""The ten of the paper's main table."""
+"""The ten methods of the paper's main table."""
 DATASETS = tuple(f"{task} {variant}" for variant in VARIANTS for task in TASKS)
 TILES = (*(str(horizon) for horizon in HORIZONS), NO_HORIZON)
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Of one table or figure: how many cells it has, and which are not there."""
+    """The cells of one table or figure, and those that are missing."""
 
     title: str
     cells: Cells  # that it has
@@ -44,7 +44,7 @@ class Coverage:
         return self.asked - sum(map(len, self.missing.values()))
 
     def in_words(self) -> str:
-        """Which cells are missing; datasets that lack the same are named together."""
+        """The missing cells as text; datasets that lack the same cells are named together."""
         alike: dict[tuple[str, ...], list[str]] = {}
         for dataset, columns in self.missing.items():
             whole = columns == self.cells[dataset]
@@ -54,7 +54,7 @@ class Coverage:
 
 
 def coverage(rows: Sequence[Row]) -> list[Coverage]:
-    """Of every table and figure of the paper, and of our own methods beside them."""
+    """The coverage of every table and figure of the paper, and of our own methods."""
     counted = selection.select(rows)
     same = selection.alike([row for row in counted if row.grid != "timing"])
 
@@ -112,7 +112,7 @@ def _columns(row: Row) -> list[str]:
 
 
 def _timing(title: str, rows: Sequence[Row]) -> Coverage:
-    """Times are of one machine and few tasks, so a method needs one."""
+    """The timing cells. Times cover one machine and few tasks, so one row per method suffices."""
     lacking = set(METHODS) - {selection.column(row) for row in rows if row.timing}
     anywhere = "any task"
     return Coverage(title, {anywhere: set(METHODS)}, {anywhere: lacking} if lacking else {})
@@ -129,7 +129,7 @@ def as_table(found: Sequence[Coverage]) -> TextTable:
 
 
 def _together(datasets: Sequence[str]) -> str:
-    """Names of datasets; a task that is there with every kind of data is named once."""
+    """Names of datasets; a task with every kind of data is named once."""
     names = []
     for dataset in datasets:
         task = dataset.rpartition(" ")[0]
@@ -139,5 +139,5 @@ def _together(datasets: Sequence[str]) -> str:
 
 
 def _number(column: str) -> float:
-    """Of a column that is one, so that 5 stands before 10."""
+    """Sort key: columns that are numbers sort as numbers, so that 5 comes before 10."""
     return float(column) if column.replace(".", "").isdecimal() else math.inf

@@ -38,7 +38,7 @@ SETTINGS: dict[Any, Any] = {
     "font.sans-serif": ["DejaVu Sans"],  # measures the text; chart.css names the font that is shown
     "font.size": 11,
     "text.color": INK,
-    "text.parse_math": False,  # names of tasks are no formulas
+    "text.parse_math": False,  # names of tasks are not formulas
     "axes.edgecolor": SOFT,
     "axes.labelcolor": SOFT,
     "axes.titlelocation": "left",
@@ -110,7 +110,7 @@ class Panel:
 
     size: tuple[float, float]
     box: tuple[float, float, float, float]
-    label: str  # what a person who cannot see it is told
+    label: str  # text alternative for screen readers
     draw: Callable[[Axes], None] = field(compare=False)
 
     def svg(self, name: str) -> str:

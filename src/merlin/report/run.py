@@ -1,4 +1,4 @@
-"""One run as a page that needs nothing but itself: what was trained, its scores and its curve."""
+"""One run as a self-contained page: settings, scores and learning curve."""
 
 import base64
 import shlex

@@ -53,10 +53,10 @@ def select(rows: Sequence[Row]) -> list[Row]:
 
 
 def alike(rows: Sequence[Row]) -> list[Row]:
-    """The scored rows that may be compared: on the data and after the updates of most methods.
+    """The scored rows that may be compared: those with the data and updates of most methods.
 
-    Of each dataset, from states and from images apart. Others are of the same task, but a
-    difference between them and these says nothing of the methods.
+    Computed per dataset, separately for states and images. Other rows are for the same task, but
+    differences between them and these rows say nothing about the methods.
     """
     scored = [row for row in rows if row.final]
     usual = {}
@@ -72,12 +72,12 @@ def _place_of(row: Row) -> tuple:
 
 
 def _basis(row: Row) -> tuple[str, int]:
-    """What must be the same for two scores to be comparable."""
+    """The properties that two comparable scores share."""
     return row.data.get("fingerprint", ""), row.all_updates
 
 
 def column(row: Row) -> str | None:
-    """The method of the paper that a row is of, small or not; None where a setting is changed.
+    """The paper's method of a row, small or not; None if another setting was changed.
 
     From images it is the same method on latents as on images.
     """

@@ -45,7 +45,7 @@ def summary(rows: Sequence[Row]) -> TextTable:
 
 
 def _cells(methods: Sequence[str], numbers: dict[str, np.ndarray]) -> list[list[TextCell]]:
-    """A line for each number, the best of each line bold."""
+    """One line for each statistic, with the best value in bold."""
     every = np.stack(list(numbers.values())).round(tables.DIGITS)
     best = every.max(0)
     best[-1] = every[:, -1].min()

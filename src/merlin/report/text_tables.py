@@ -29,7 +29,7 @@ class RowGroup:
     rows: tuple[tuple[TextCell, ...], ...]
     name: str | None = None
     anchor: str | None = None
-    summaries: int = 0  # so many of its last rows summarise the others
+    summaries: int = 0  # number of rows at the end that summarise the others
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""The paper's illustrative experiments: walks away from a goal, and the way back to it."""
+"""The paper's illustrative experiments: reversing random walks away from a goal."""

@@ -20,7 +20,7 @@ ERROR = LinearSegmentedColormap.from_list("error", [BLUE, "#4ab3b8", "#e9bd3f", 
 TIME = LinearSegmentedColormap.from_list("time", ["#1c4f8f", "#5a94d4", "#c9ddf2"])
 FAILED = "#f6d5d2"
 WALKS = 60
-"""Number of walks shown; more could not be told apart."""
+"""Number of walks shown; more would overlap."""
 
 
 def floor(axes: Axes, world: World, title: str) -> None:

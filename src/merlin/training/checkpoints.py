@@ -114,7 +114,7 @@ class Checkpoints:
             if not self.previous.exists():
                 raise
             found = self._load(self.previous, like)
-            print(f"merlin: {error} Going on from {self.previous}.", file=sys.stderr)
+            print(f"merlin: {error} Continuing from {self.previous}.", file=sys.stderr)
             return found
 
     def _load(self, path: Path, like: State) -> tuple[Position, list[Evaluations]]:

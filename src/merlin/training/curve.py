@@ -13,14 +13,14 @@ from merlin.training.log import read_metrics
 
 FILE = "curve.png"
 LARGEST = 1e30
-"""Larger numbers cannot be drawn; a log should not hold any."""
+"""Larger numbers cannot be drawn."""
 LABELS = {
     "eval/return": "discounted return",
     "eval/success": "success",
     "held_out/action_error": "held-out action error",
     "loss": "training loss",
 }
-"""What is drawn, where the logs have it."""
+"""The quantities that are drawn if the logs have them."""
 
 
 def save_curve(folder: Path, target: Path | None = None) -> Path:

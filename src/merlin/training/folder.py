@@ -14,7 +14,7 @@ from merlin.training.layout import CONFIG, FORMAT, SCHEMA, is_run, read_content
 
 LOCK = ".lock"
 MOST = 10**12
-"""Of updates, and of anything else in a schedule."""
+"""Maximum number of updates, and of every other number in a schedule."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Schedule:
         return min(self.updates, *((after // each + 1) * each for each in every))
 
     def due(self, every: int, step: int) -> bool:
-        """Whether something that happens `every` so many updates, and at the end, is due."""
+        """Whether an event that happens every `every` updates, and at the end, is due."""
         return step > 0 and (step % every == 0 or step == self.updates)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the data of a run is, if on disk, and its fingerprint."""
+    """The path of a run's data, if it is on disk, and its fingerprint."""
 
     path: str | None = None
     fingerprint: str | None = None
@@ -95,7 +95,7 @@ class RunConfig:
         return config
 
     def difference(self, other: "RunConfig") -> str | None:
-        """The first field that would make the updates of two runs differ."""
+        """The first field in which two runs differ such that their updates would differ."""
         same = ("algo", "settings", "augment", "mix", "goal", "shift", "latents", "task", "seeds")
         one, two = self.to_json(), other.to_json()
         names = (*same, "held_out", "eval_episodes", "eval_every")
@@ -125,8 +125,8 @@ def refuse_finished(folder: Path, resume: bool) -> None:
 def opened(folder: Path, resume: bool) -> Iterator[None]:
     """Create or open a run folder and lock it against other training processes.
 
-    The lock is released when the process ends, however it ends. Whatever an earlier process has
-    left unfinished is removed, also if nothing is written to that folder again.
+    The lock is released when the process ends, for whatever reason. Temporary files of earlier
+    processes are removed, even if nothing is written to the folder again.
     """
     refuse_finished(folder, resume)
     own = lambda path: path.name == LOCK or is_temporary(path)  # noqa: E731

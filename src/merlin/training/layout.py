@@ -1,6 +1,6 @@
-"""Which files a run folder consists of.
+"""The files of a run folder.
 
-It imports nothing heavy, so that a robot finds its policy quickly. `training.folder` has the
+Nothing heavy is imported, so that a robot loads its policy quickly. `training.folder` has the
 contents of run.json.
 """
 

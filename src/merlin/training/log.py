@@ -94,7 +94,7 @@ class Events:
 
 
 def read_metrics(path: Path) -> Iterator[tuple[dict[str, float], bytes]]:
-    """The rows of a log, and their lines as they were written; a kill may have truncated the last.
+    """The rows of a log, and their lines as written; a kill may have truncated the last.
 
     A flipped bit beyond the precision of a number is not in the line, nor a damaged newline.
     """

@@ -37,9 +37,9 @@ from merlin.training.runs import save_policy
 from merlin.types import PRNGKeyArray, State
 
 PIECE_SECONDS = 2.0
-"""How long the compiled loop runs before it returns to show progress."""
+"""Seconds that the compiled loop runs before it returns to show progress."""
 SAVE_SECONDS = 60.0
-"""Maximum time between checkpoints, which limits the loss if a slow run is killed."""
+"""Maximum seconds between checkpoints, which limits the loss if a slow run is killed."""
 
 
 class Pace:
@@ -350,7 +350,7 @@ class Group:
         return time.monotonic() - began
 
     def _rescue(self) -> str:
-        """Save before the command ends; say how to continue."""
+        """Save before the command ends; return the message that says how to continue."""
         self._save()
         return self._farewell()
 

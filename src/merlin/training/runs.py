@@ -93,12 +93,12 @@ class Run:
     ) -> Evaluation:
         """Play episodes with the policy of the first seed and score them.
 
-        The task is the one that the run was trained for unless given, and the number of episodes
-        the one that scores final policies there. `merlin.evaluate` explains the rest.
+        `task` defaults to the task of the run, and `episodes` to the number on which its final
+        policies are scored. For the other arguments, see `merlin.evaluate`.
         """
         config = self.config
         if config.task is None and task is None:
-            raise MerlinError("task: the run has none; name one, or ask run.trust() without one.")
+            raise MerlinError("task: the run has none; name one, or use run.trust() instead.")
         chosen = choose(config.task, task)
         assert chosen is not None
         chosen = chosen.as_seen(config.dimensions[:-2], config.goal)
@@ -113,11 +113,11 @@ class Run:
         )
 
     def export(self, out: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
-        """Write the policy of the first seed as ONNX, once it is found to act as `policy` does."""
+        """Write the policy of the first seed as ONNX, once it is verified to act like `policy`."""
         if self.folder is None:
-            raise MerlinError("run: is in memory alone; train with out=FOLDER, and export that.")
+            raise MerlinError("run: is only in memory; train with out=FOLDER to export it.")
         seed, checkpoint = self.config.seeds[0], self.checkpoint
-        # By its public name: what exports stands after what trains in the order of imports.
+        # By its public name: `merlin.deploy` comes after `merlin.training` in the order of imports.
         return merlin.export(
             self.folder, out, seed=seed, checkpoint=checkpoint, overwrite=overwrite
         )

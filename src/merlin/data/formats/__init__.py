@@ -188,7 +188,7 @@ def with_task(data: Dataset, task: Task) -> Dataset:
 
 
 def _said(fields: Fields) -> str:
-    """The fields as text, to be appended to the name of their data."""
+    """The fields as text, to be appended to the name of the data."""
     told = {key: value for key, value in fields._asdict().items() if value is not None}
     if not isinstance(told.get("phi", ""), str) or re.fullmatch(r"[\d:,]+", told.get("phi", "")):
         told["phi"] = phi_text(phi_indices(told["phi"]))

@@ -1,4 +1,4 @@
-"""Where LeRobot keeps the frames of an episode: v2 in a file of its own, v3 in a part of a file."""
+"""The location of an episode's frames: in LeRobot v2 a file, in v3 a part of a file."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from merlin.data.video import Clip
 from merlin.errors import MerlinError
 
 CHUNK = 1000
-"""Episodes of v2 in one folder, unless meta/info.json says otherwise."""
+"""Episodes per folder in v2, unless meta/info.json states another number."""
 MOST_SECONDS = 1e7
 _KEY = re.compile(r"\w[\w.-]*")
 
@@ -45,7 +45,7 @@ def clips(
 def _parts(
     folder: Path, info: dict[str, Any], key: str, episodes: Sequence[int], lengths: Sequence[int]
 ) -> list[Clip]:
-    """Of v3, whose meta/episodes tells the file of an episode and the second it begins at."""
+    """The clips of v3: meta/episodes has the file of each episode and the second it begins at."""
     if (rate := as_rate(info.get("fps"))) is None:
         raise MerlinError(f"{folder}/meta/info.json: fps is not a rate in Hz; correct it.")
     about = folder / "meta" / "episodes"

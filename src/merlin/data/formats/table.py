@@ -89,7 +89,7 @@ def _csv(path: Path, fields: Fields) -> Log:
 
 
 def _lines(file: TextIO) -> Iterator[str]:
-    """The lines of a file; a field in quotes may span several, but not without end."""
+    """The lines of a file; a quoted field may span several lines, up to a limit."""
     length, quoted = 0, False
     while line := file.readline(MOST_LINE):
         quoted ^= line.count('"') % 2 == 1

@@ -1,4 +1,4 @@
-"""The playground: trained policies in a page of their own."""
+"""The playground: a web page for exploring trained policies."""
 
 from merlin.deploy.play.page import write_page
 

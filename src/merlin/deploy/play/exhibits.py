@@ -1,4 +1,4 @@
-"""What the page is told of a policy: its weights if it can act there, else what it did."""
+"""A policy as data for the page: its weights if it can run in the browser, else episodes."""
 
 import base64
 from pathlib import Path
@@ -34,7 +34,7 @@ def exhibit(file: Path, task: Task, episodes: int) -> dict[str, Any]:
 
 
 def _arena(task: Task) -> Arena | None:
-    """The floor, if the task is one that the page knows the rules of."""
+    """The arena, if the page implements the dynamics of the task."""
     if task.entry_point != f"{PointEnv.__module__}:{PointEnv.__name__}":
         return None
     env = make_single(task)
@@ -91,7 +91,7 @@ def _floor(arena: Arena) -> dict[str, Any]:
 
 
 def recorded(played: Rollout, task: Task, places: Places | None = None) -> dict[str, Any]:
-    """Ways and goals as the page draws them, over the map of the policy if it has one."""
+    """Paths and goals for the page to draw, over the map of the policy if it has one."""
     success, achieved, desired = played.success[:, -1], played.achieved_goals, played.desired_goals
     drawn = places is not None and achieved.shape[-1] in (2, 3)
     centres = places.centres if places is not None and drawn else np.zeros((0, 3), np.float32)
@@ -104,7 +104,7 @@ def recorded(played: Rollout, task: Task, places: Places | None = None) -> dict[
 
 
 def _map(places: Places, achieved: np.ndarray, desired: np.ndarray) -> dict[str, Any]:
-    """Passages of the shortest lag; and for each episode the places passed, and where each leads.
+    """Passages of the shortest lag, and for each episode its places and the waypoints from them.
 
     Longer passages would hide the map. The places of a small dataset are repeated in its tables.
     """

@@ -1,4 +1,4 @@
-"""One page that needs nothing but itself: markup, style, script, and the policies as data."""
+"""One self-contained page: markup, style, script, and the policies as data."""
 
 import json
 import string
@@ -28,13 +28,13 @@ def write_page(
     task: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Make a page of one policy per run; `episodes` are recorded where the task is not 2-D.
+    """Make a page of one policy per run; `episodes` are recorded if it cannot run in the browser.
 
     Name the environment of the runs as `task` if it is not one of merlin's own.
     """
     out = Path(out)
     if out.suffix not in (".html", ".htm"):
-        raise MerlinError(f"out: {out} is not named as pages are; give it the end .html.")
+        raise MerlinError(f"out: {out} does not end in .html; give the file that ending.")
     check_free(out, overwrite)
     if not runs:
         raise MerlinError("RUN: none is given; name one or more run folders.")
@@ -49,7 +49,7 @@ def write_page(
     if len(content) > MAX_BYTES:
         raise MerlinError(
             f"{out}: would have {len(content) / 1e6:.1f} MB, more than the {MAX_BYTES / 1e6:.0f} "
-            f"that open well everywhere; give fewer than {len(folders)} runs."
+            f"that every browser can open; give fewer than {len(folders)} runs."
         )
     write_bytes(out, content)
     return {
@@ -79,17 +79,17 @@ def asset(name: str) -> str:
 def _task(folder: Path, asked: str | None) -> Any:
     config = read_config(folder)
     if config.task is None:
-        raise MerlinError(f"{folder}: names no task, so there is nothing to play in.")
+        raise MerlinError(f"{folder}: has no task, so no episodes can be played.")
     task = choose(config.task, asked)
     if task is None:
-        raise MerlinError("task: none is nothing to play in; name one.")
+        raise MerlinError("task: episodes cannot be played without a task; name one.")
     task = task.as_seen(config.dimensions[:-2], config.goal)
     task.check_fit(list(config.dimensions), str(folder))
     return task
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """The folders' own names; with as many of their parents as it takes to tell them apart."""
+    """The names of the folders, with as many parents as are needed to make them distinct."""
     parts = [folder.resolve().parts for folder in folders]
     depth = next(
         (

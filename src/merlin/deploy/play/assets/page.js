@@ -34,8 +34,8 @@ function select(index) {
 }
 
 const aboutLive = ({ gaussian }) =>
-  "Place the goal and watch where the trained policy goes. An arrow is its " +
-  (gaussian ? "mean action at that place, the spot around its tip one standard deviation." : "action at that place.");
+  "Place the goal and watch where the trained policy goes. Arrows show its " +
+  (gaussian ? "mean action at each position, and the spots around their tips one standard deviation." : "action at each position.");
 
 const aboutRecorded = ({ recorded }) =>
   `Recorded evaluation episodes of the trained policy, ${recorded.summary}.`;
@@ -45,7 +45,7 @@ function describeHorizon(policy) {
   $("horizon").disabled = !told;
   $("horizon").max = policy.maxPeriod;
   $("horizon-hint").textContent = told
-    ? `Steps within which the policy is told to arrive. It was evaluated with ${policy.horizon}.`
+    ? `Number of steps in which the policy should reach the goal. It was evaluated with ${policy.horizon}.`
     : "This policy was trained without a horizon.";
 }
 
