@@ -221,7 +221,7 @@ def test_columns_of_a_file_that_is_missing_or_unknown_do_not_hide_that(tmp_path,
     assert "log.cvs: no such dataset" in refuse(["info", str(tmp_path / "log.cvs"), *NAMED], capsys)
     (tmp_path / "log.dat").write_text(TABLE)
     said = refuse(["info", str(tmp_path / "log.dat"), *NAMED], capsys)
-    assert "log.dat: is a file of no known format" in said
+    assert "log.dat: is a file, not a dataset folder, and of no known format" in said
 
 
 @pytest.mark.parametrize("asked", [[], ["--state", "state"]])

@@ -99,8 +99,8 @@ def load(path: str | Path) -> Dataset:
         raise MerlinError(f"{folder}: no such dataset; give a folder or the name of a task.")
     if not folder.is_dir():
         raise MerlinError(
-            f"{folder}: is a file of no known format; give a dataset folder, or a file named .csv, "
-            ".tsv, .parquet, .hdf5, .npz, .pkl or .txt."
+            f"{folder}: is a file, not a dataset folder, and of no known format; give a folder, or "
+            "a file named .csv, .tsv, .parquet, .hdf5, .npz, .pkl or .txt."
         )
     meta = read_json(folder / META, "a dataset folder")
     _check_meta(meta, folder)

@@ -1,5 +1,6 @@
 """A single table of all steps, as CSV or parquet, with a column that identifies the episode."""
 
+import contextlib
 import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -80,7 +81,8 @@ def _csv(path: Path, fields: Fields) -> Log:
                     quotechar='"',
                 )
             except ValueError as error:
-                _name_odd_row(path, separator, dict(zip(chosen, places, strict=True)))
+                with contextlib.suppress(csv.Error):  # a field without end, as NumPy says
+                    _name_odd_row(path, separator, dict(zip(chosen, places, strict=True)))
                 raise error
         arrays = dict(zip(chosen, found.T, strict=True))
         return Rows(arrays, episode_ends(arrays[by], str(path)))
