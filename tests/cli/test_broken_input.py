@@ -33,7 +33,7 @@ class Case(NamedTuple):
     name: str
     arguments: str  # with {data}, {run} and {new} for folders
     fragment: str  # likewise
-    spoil: Callable[[Path], None] = lambda folder: None
+    spoil: Callable[[Path], object] = lambda folder: None
 
 
 def info(name: str, spoil: Callable[[Path], None], fragment: str) -> Case:
@@ -169,7 +169,7 @@ FLAGS = [
     Case("zero updates", TRAIN + "--updates 0", "--updates: 0"),
     Case("negative updates", TRAIN + "--updates -5", "--updates: -5"),
     Case("zero seeds", TRAIN + "--seeds 0", "--seeds: 0"),
-    Case("negative seed", TRAIN + "--seed -1", "--seed"),
+    Case("negative first seed", TRAIN + "--seed -1", "--seed"),
     Case("zero log interval", TRAIN + "--log-every 0", "--log-every: 0"),
     Case("unknown task to evaluate in", TRAIN + "--task PointRech", "did you mean PointReach"),
     Case("unknown variant", TRAIN + "--variant medium", "--variant: 'medium'"),
@@ -190,6 +190,18 @@ FLAGS = [
     Case("out exists", "collect PointReach --episodes 1 --out {data}", "{data}: already exists"),
     Case("collect under a file", "collect PointReach --episodes 1 --out {data}/meta.json/x",
          "{data}/meta.json/x: cannot be created"),
+    Case("overwrite other data", "collect PointReach --episodes 1 --out {data} --overwrite",
+         "{data}: holds rooms, so it is more than a dataset", lambda d: (d / "rooms").mkdir()),
+    Case("overwrite a folder", "convert {data} {data}/rooms --overwrite",
+         "{data}/rooms: has no meta.json",
+         lambda d: [(d / "rooms").mkdir(), (d / "rooms" / "1.npy").touch()]),
+    Case("overwrite a file", "collect PointReach --episodes 1 --out {data}/meta.json --overwrite",
+         "{data}/meta.json: is not a dataset folder"),
+    Case("no workers", "convert {data} {new} --pixels --workers 0", "--workers: 0 is below 1"),
+    Case("a task, not data", "info PointRooms", "PointRooms: is a task, whose data is not here"),
+    Case("steps of data", TRAIN + "--max-steps 5", "--max-steps: applies only to your own"),
+    Case("episodes of data", TRAIN + "--episodes 5", "--episodes: is for collecting the data"),
+    Case("negative seed", TRAIN + "--seed -1", "--seed: -1 is negative"),
 ]  # fmt: skip
 
 # Run folders
@@ -294,6 +306,7 @@ RUNS = [
     Case("negative horizon", "eval {run} --horizon 5 -1", "--horizon: -1"),
     Case("temperature nan", "eval {run} --temperature nan", "--temperature: nan"),
     Case("negative temperature", "eval {run} --temperature -1", "--temperature: -1"),
+    Case("steps of no environment", "eval {run} --max-steps 5", "--max-steps: applies only"),
     Case("no episodes to play", "eval {run} --episodes 0", "--episodes: 0"),
     Case("negative episodes to play", "eval {run} --episodes -3", "--episodes: -3"),
     Case("unknown checkpoint", "eval {run} --checkpoint last", "--checkpoint: 'last'"),

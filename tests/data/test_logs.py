@@ -194,6 +194,51 @@ def test_columns_are_for_logs_alone(point_folder, capsys):
     assert "--action: PointReach is a task, whose data has its own columns" in refused
 
 
+TABLE = "episode,x,a\n" + "0,1,2\n" * 5
+NAMED = ["--state", "x", "--action", "a"]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("0,,2", "x in line 7 is empty, not a number; repair or drop the row"),
+        ("0,abc,2", "x in line 7 is 'abc', not a number"),
+        ("0,1", "a in line 7 is empty"),
+    ],
+)
+def test_the_line_of_a_table_that_lacks_a_number_is_named(tmp_path, capsys, row, said):
+    path = tmp_path / "log.csv"
+    path.write_text(f"{TABLE}{row}\n0,1,2\n")
+    assert f"{path}: {said}" in refuse(["info", str(path), *NAMED], capsys)
+
+
+def test_tables_with_tabs_may_be_named_so(tmp_path, call):
+    (tmp_path / "log.tsv").write_text(TABLE.replace(",", "\t"))
+    assert "1 episodes of 5 states" in call("info", tmp_path / "log.tsv", *NAMED).out
+
+
+def test_columns_of_a_file_that_is_missing_or_unknown_do_not_hide_that(tmp_path, capsys):
+    assert "log.cvs: no such dataset" in refuse(["info", str(tmp_path / "log.cvs"), *NAMED], capsys)
+    (tmp_path / "log.dat").write_text(TABLE)
+    said = refuse(["info", str(tmp_path / "log.dat"), *NAMED], capsys)
+    assert "log.dat: is a file, not a dataset folder, and of no known format" in said
+
+
+@pytest.mark.parametrize("asked", [[], ["--state", "state"]])
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((9, 4), "state has the shape (9, 3) in 0.npz and (9, 4) in 1.npz"),
+        ((8, 3), "state has 8 rows in 1.npz, others 9"),
+    ],
+)
+def test_arrays_that_differ_among_episodes_are_named(tmp_path, capsys, asked, shape, said):
+    others = {"action": np.zeros((9, 2)), "reward": np.zeros(9)}
+    np.savez(tmp_path / "0.npz", state=np.zeros((9, 3)), **others)
+    np.savez(tmp_path / "1.npz", state=np.zeros(shape), **others)
+    assert f"{tmp_path}: {said}" in refuse(["info", str(tmp_path), *asked], capsys)
+
+
 @pytest.mark.parametrize("form", ["lerobot-v3", "parquet", "zarr"])
 def test_a_missing_package_is_said_in_one_sentence(rng, tmp_path, monkeypatch, form):
     path, _, _ = write_log(tmp_path, form, rng)

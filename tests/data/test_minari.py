@@ -74,6 +74,15 @@ def record(env_id, name, lengths):
     return f"minari:{name}"
 
 
+def test_only_datasets_are_overwritten(rng, tmp_path, minari_store):
+    folder = merlin.data.formats.minari.store() / "mine" / "a-v0"
+    folder.mkdir(parents=True)
+    (folder / "precious").write_text("")
+    with pytest.raises(merlin.MerlinError, match="is no Minari dataset and is not overwritten"):
+        save_as(episodes(rng), "minari:mine/a-v0", overwrite=True)
+    assert [path.name for path in folder.iterdir()] == ["precious"]
+
+
 @pytest.fixture
 def collected(minari_store):
     return record("merlin/FetchReach-v0", "fetch/reach-v0", (20, 50, 50))

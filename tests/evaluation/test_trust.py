@@ -11,7 +11,7 @@ import merlin
 from helpers.log_data import write_log
 from helpers.sizes import SCHEDULE, SMALL
 from merlin.cli import main
-from merlin.data.goal_table import read_goals
+from merlin.data.goal_table import check_goals, read_goals
 from merlin.data.splits import hold_out, take
 from merlin.envs.registry import find
 from merlin.errors import MerlinError
@@ -202,6 +202,21 @@ def test_a_file_without_goals_is_refused(tmp_path, text):
         read_goals(tmp_path / "a.csv", 2)
     with pytest.raises(MerlinError, match="neither"):
         read_goals(tmp_path / "a.txt", 2)
+
+
+def test_a_typing_error_in_the_first_goal_is_no_header(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("O.5,1\n3,4\n")
+    with pytest.raises(MerlinError, match="cannot be read as numbers"):
+        read_goals(tmp_path / "a.csv", 2)
+    with pytest.raises(MerlinError, match=r"goals .*b\.csv: no such file"):
+        read_goals(tmp_path / "b.csv", 2)
+
+
+@pytest.mark.parametrize("goals", [[[0, np.nan]], [[0, 1, 2]], [0], [], "goals.csv", [[0, 1], [2]]])
+def test_goals_in_python_are_checked_as_those_in_a_file(goals):
+    with pytest.raises(MerlinError, match=r"^goals: "):
+        check_goals(goals, 2)
+    assert check_goals([1, 2], 2).tolist() == [[1, 2]]
 
 
 def test_pickles_are_not_goals(tmp_path):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -93,6 +94,13 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     with new_folder(tmp_path / "d", overwrite=True) as folder:
         write_bytes(folder / "b", b"")
     assert [path.name for path in tmp_path.rglob("*")] == ["d", "b"]
+
+
+def test_an_error_names_the_file_that_was_asked_for():
+    """Not the temporary one, of which nobody has heard; /proc is read-only for everyone."""
+    with pytest.raises(OSError, match="/proc/policy") as found:
+        write_bytes(Path("/proc/policy.onnx"), b"")
+    assert found.value.filename == "/proc/policy.onnx"
 
 
 @pytest.mark.parametrize("can_rename", [True, False])

@@ -49,6 +49,11 @@ def test_a_run_is_reported(finished, call):
     assert len(draw(finished).axes[0].lines) == 2
 
 
+@pytest.mark.parametrize("more", ["--coverage", "."])
+def test_a_run_is_reported_alone(finished, capsys, more):
+    assert f"{finished}: is a run, not a folder" in refuse(["report", str(finished), more], capsys)
+
+
 def test_a_run_that_is_not_finished_is_refused(finished, capsys):
     (finished / "result.json").unlink()
     assert "is not finished; continue it with" in refuse(["report", str(finished)], capsys)
@@ -97,3 +102,13 @@ def test_a_report_elsewhere_leaves_the_run_alone(finished, tmp_path, call):
     call("report", finished, "--out", tmp_path / "page")
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
     assert {path.name for path in (tmp_path / "page").iterdir()} == {"report.html", "curve.png"}
+
+
+def test_the_page_of_a_run_in_an_own_environment_names_it_in_its_commands(finished, call):
+    for file in ("run.json", "result.json"):
+        content = {**plain_json(finished / file), "task": "arms:own/Arm-v0?max_steps=9"}
+        (finished / file).write_text(json.dumps(content))
+    call("report", finished)
+    page = (finished / "report.html").read_text()
+    assert f"merlin eval {finished} --task arms:own/Arm-v0 --episodes 1000" in page
+    assert f"merlin eval {finished} --task arms:own/Arm-v0 --video" in page

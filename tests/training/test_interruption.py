@@ -229,9 +229,28 @@ app.main(["train"])
 """
 
 
+WHILE_IMPORTING = """
+import signal, sys
+import merlin.cli
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "merlin.cli.app":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+merlin.cli.main(["tasks"])
+"""
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
-    [(IN_A_DESTRUCTOR, "merlin: stopped\n"), (BEFORE_A_COMMAND_LISTENS, "merlin: stopped.\n")],
+    [
+        (IN_A_DESTRUCTOR, "merlin: stopped\n"),
+        (BEFORE_A_COMMAND_LISTENS, "merlin: stopped.\n"),
+        (WHILE_IMPORTING, "merlin: stopped.\n"),
+    ],
 )
 def test_a_signal_within_a_destructor_ends_the_command_without_a_traceback(script, said):
     """Python cannot raise from there, and would print a traceback and go on."""

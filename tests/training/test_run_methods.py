@@ -27,6 +27,19 @@ def test_a_run_is_exported(run_folder, tmp_path):
     run.export(tmp_path / "policy.onnx", overwrite=True)
 
 
+def test_only_a_folder_can_be_resumed(point_data):
+    with pytest.raises(merlin.MerlinError, match="resume: needs the folder of the run"):
+        merlin.train(merlin.Merlin(**SMALL), point_data, updates=10, resume=True)
+
+
+def test_goals_of_trust_are_checked(point_data):
+    how = {"task": "none", "held_out": 0.1, **SCHEDULE}
+    run = merlin.train(merlin.Merlin(**SMALL), point_data, updates=10, **how)
+    with pytest.raises(merlin.MerlinError, match="goals: holds numbers that are not finite"):
+        run.trust([[np.nan, 0.0]], data=point_data)
+    assert len(run.trust([[0.0, 0.0]], data=point_data).goals) == 1
+
+
 def test_without_a_folder_or_a_task_it_is_said(point_data, tmp_path):
     data = point_data
     run = merlin.train(merlin.Merlin(**SMALL), data, updates=10, task="none", **SCHEDULE)

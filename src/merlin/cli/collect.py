@@ -9,7 +9,6 @@ import tyro
 
 from merlin.cli.environment import DEFAULT, OwnEnvironment
 from merlin.envs.registry import find
-from merlin.io.files import check_free
 
 
 @dataclass(frozen=True)
@@ -50,18 +49,19 @@ class Collect:
     address: str | None = None
     """Address of a running Ray cluster; by default a local one is started."""
     overwrite: bool = False
-    """Replace an existing --out."""
+    """Replace a dataset at --out."""
     environment: OwnEnvironment = DEFAULT
     json: bool = False
     """Print one JSON object as the last line of stdout."""
 
     def __call__(self) -> dict[str, Any]:
         task = find(self.environment.of(self.task))
-        check_free(self.out, self.overwrite)
         from merlin.collection.collect import collect_to, made_variant
         from merlin.data import describe, load
+        from merlin.data.formats.native import check_free
         from merlin.parallel.engine import open_engine
 
+        check_free(self.out, self.overwrite)
         variant = self.variant or made_variant(task)
         away = self.engine != "local" or self.address is not None
         engine = (

@@ -23,6 +23,18 @@ class EnvironmentOptions:
     goal_reward: float | None = None
     """Lowest reward that means that the goal is reached, if info does not report success."""
 
+    def of_task(self, task: str | None) -> str | None:
+        """Like `of`; without a task, no option may be given, since nothing would use it."""
+        if task is not None:
+            return self.of(task)
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) != field.default:
+                raise MerlinError(
+                    f"--{field.name.replace('_', '-')}: applies only to your own environments; "
+                    "name yours with --task module:EnvId, or leave it out."
+                )
+        return None
+
     def of(self, task: str) -> str:
         """The name of the environment together with these options."""
         given = {

@@ -110,7 +110,7 @@ class Eval:
 
     def _task(self, config: RunConfig) -> Task:
         """The task to evaluate in: the one the user asks for, or the run's own."""
-        asked = None if self.task is None else self.environment.of(self.task)
+        asked = self.environment.of_task(self.task)
         task = choose(config.task, asked)
         if task is None:
             raise MerlinError(

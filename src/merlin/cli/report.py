@@ -41,6 +41,11 @@ class Report:
                 raise MerlinError(
                     f"{folder}: no such folder; give a run, or one that `merlin bench` wrote."
                 )
+        for folder in filter(is_run, self.dir if self.coverage or len(self.dir) > 1 else ()):
+            raise MerlinError(
+                f"{folder}: is a run, not a folder that `merlin bench` wrote; report it alone and "
+                "without --coverage."
+            )
         if self.coverage:
             return self._coverage()
         if len(self.dir) == 1 and is_run(self.dir[0]):

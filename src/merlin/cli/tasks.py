@@ -55,12 +55,12 @@ class Tasks:
         task = find(self.environment.of(self.name))
         about = {**task.describe(), "drawing": _drawing(task), "episodes_played": _played(task)}
         if not self.json:
-            low, high = task.bounds()
+            low, high = ("[" + ", ".join(f"{x:g}" for x in one) + "]" for one in task.bounds())
             console().print(f"{task.name} ({task.env_id})")
             rows = {
                 "observation": f"{task.observation_dim} numbers",
                 "goal": f"{task.goal_dim} numbers",
-                "action": f"{task.action_dim} numbers from {low.tolist()} to {high.tolist()}",
+                "action": f"{task.action_dim} numbers from {low} to {high}",
                 "success": f"{task.scoring.in_words()['success']}, "
                 + ("at any step" if task.goal_count else "after the last step"),
                 "return": f"discounted steps with {task.scoring.in_words()['return']}",

@@ -176,6 +176,8 @@ class Train:
         refuse_finished(out, self.resume)
         if self.seeds < 1:
             raise MerlinError(f"seeds: {self.seeds} is below 1; give 1 or more.")
+        if self.seed < 0:
+            raise MerlinError(f"seed: {self.seed} is negative; give 0 or more.")
         settings = dict(_setting(text) for text in self.set)
         latents = take_latents(settings, asked=self.latents)
         # Report a wrong name before collecting data.
@@ -245,6 +247,12 @@ class Train:
                 raise MerlinError(
                     f"--pixels: {self.data} is already recorded; convert it to images with "
                     f"`merlin convert {shlex.quote(self.data)} DESTINATION --pixels`."
+                )
+            self.environment.of_task(self.task)
+            if self.episodes is not None:
+                raise MerlinError(
+                    f"--episodes: is for collecting the data of a task; {self.data} is already "
+                    "recorded, leave it out."
                 )
             return load(self.data, **self.columns.given())
         if "/" in self.data and ":" not in self.data:

@@ -78,6 +78,7 @@ class Log:
     columns: Mapping[str, Column]
     read: Callable[[Sequence[str]], Rows]
     about: Mapping[str, Any] = field(default_factory=dict)  # rate, robot, ... if known
+    odd: Mapping[str, str] = field(default_factory=dict)  # why other names are no columns
 
 
 def to_dataset(log: Log, fields: Fields) -> Dataset:
@@ -134,6 +135,7 @@ def select(log: Log, text: str | None, usual: Sequence[str], what: str) -> list[
         for name in usual:
             if found := _named(log, name):
                 return found
+            _refuse_odd(log, name)
         raise MerlinError(
             f"{log.where}: has no column called {' or '.join(usual)}; choose another with "
             f"--{what}; it has {_listed(log)}."
@@ -151,6 +153,7 @@ def select(log: Log, text: str | None, usual: Sequence[str], what: str) -> list[
 def _resolve(log: Log, text: str, what: str) -> list[Part]:
     if found := _named(log, text):
         return found
+    _refuse_odd(log, text)
     if some := _PART.fullmatch(text):
         start = int(some[2])
         stop = int(some[3]) if some[3] else start + 1
@@ -166,6 +169,12 @@ def _resolve(log: Log, text: str, what: str) -> list[Part]:
         raise MerlinError(f"--{what} {text}: {log.where} has columns 0 to {len(flat) - 1}.")
     close = instead(text, _vectors(log))
     raise MerlinError(f"--{what} {text}: {log.where} has no such column; {close}")
+
+
+def _refuse_odd(log: Log, name: str) -> None:
+    """Raise an error about a name that would be a column if the episodes agreed about it."""
+    if name in log.odd:
+        raise MerlinError(f"{log.where}: {log.odd[name]}; repair the files, or leave some out.")
 
 
 def _named(log: Log, name: str) -> list[Part]:

@@ -35,6 +35,8 @@ def with_images(
     With a folder for `parts`, frames from slow simulators that were finished before a kill are
     reused.
     """
+    if workers is not None and workers < 1:
+        raise MerlinError(f"workers: {workers} is below 1; give 1 or more.")
     if data.has_images:
         raise MerlinError("pixels: the data has images already; leave it out.")
     task = task if task.sees == "image" else task.from_pixels()

@@ -83,7 +83,7 @@ def new_file(
     temporary = _temporary_path(path.parent)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
-        with open(os.open(temporary, flags, 0o666), "wb") as file:
+        with open(_made(temporary, flags, path), "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # marks the file as in use
             yield file, temporary
             file.flush()
@@ -97,6 +97,15 @@ def new_file(
         raise
     finally:
         _unfinished.discard(temporary)
+
+
+def _made(temporary: Path, flags: int, path: Path) -> int:
+    """Create a temporary file; an error names the file that the user asked for."""
+    try:
+        return os.open(temporary, flags, 0o666)
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -5,6 +5,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from merlin.envs.names import parse
+from merlin.envs.registry import own
 from merlin.errors import MerlinError
 from merlin.io.files import read_json, refuse_links, write_bytes
 from merlin.report import render
@@ -55,8 +57,11 @@ def _commands(folder: Path, config: RunConfig) -> list[str]:
     name = shlex.quote(str(folder))
     if config.task is None:
         return [f"merlin trust {name}", f"merlin export {name} --out policy.onnx"]
+    # The code of other environments runs only if the user names them.
+    task = "" if own(config.task) else f" --task {shlex.quote(parse(config.task).base)}"
+    again = f"merlin eval {name}{task}"
     return [
-        f"merlin eval {name} --episodes 1000",
-        f"merlin eval {name} --video {name}/film.gif",
+        f"{again} --episodes 1000",
+        f"{again} --video {name}/film.gif",
         f"merlin export {name} --out policy.onnx",
     ]

@@ -30,6 +30,7 @@ from merlin.augment import AUGMENTATIONS, Augmentation
 from merlin.augment.encoder import Encoder
 from merlin.augment.latents import Latents, blank_encoder, describe_encoder
 from merlin.data import Dataset, load
+from merlin.data.goal_table import check_goals
 from merlin.data.splits import hold_out
 from merlin.envs.registry import Task, choose, own
 from merlin.errors import MerlinError
@@ -151,6 +152,8 @@ class Run:
         if tolerance is None and task is not None:
             tolerance = task.success_tolerance or task.tolerance
         parts = _parts(data, config)
+        if goals is not None:
+            goals = check_goals(goals, config.dimensions[-1])
         return trust(self.policy, *parts, goals=goals, tolerance=tolerance, stay=stay)
 
 

@@ -61,6 +61,8 @@ def train(
     the same data, settings and seed make them only once.
     """
     folder = None if out is None else Path(out)
+    if resume and folder is None:
+        raise MerlinError("resume: needs the folder of the run; pass it as `out`.")
     if folder is not None:
         refuse_finished(folder, resume)
     common = None if shared is None else Path(shared)

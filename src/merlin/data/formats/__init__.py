@@ -22,7 +22,7 @@ from merlin.data.formats import (
 )
 from merlin.data.logs import Fields
 from merlin.envs.ogbench import PREFIX as OGBENCH
-from merlin.envs.registry import Task
+from merlin.envs.registry import Task, own
 from merlin.errors import MerlinError
 from merlin.io.files import check_regular
 
@@ -63,6 +63,7 @@ _LOG_SUFFIXES = {
     ".hdf5": "robomimic",
     ".h5": "robomimic",
     ".csv": "table",
+    ".tsv": "table",
     ".parquet": "table",
     ".txt": "arrays",
 }
@@ -123,6 +124,10 @@ def load(
     known = format_of(name)
     if known not in ("native", *LOGS) and not minari.recognises(name) and Path(name).exists():
         check_regular(Path(name))
+    if known == "native" and own(name) and not Path(name).exists():
+        raise MerlinError(
+            f"{name}: is a task, whose data is not here; collect it first, and give its folder."
+        )
     if known in LOGS:
         data = LOGS[known](name, fields)
     else:
@@ -142,7 +147,7 @@ def load(
 def _read(known: str, name: str, fields: Fields) -> Dataset:
     """Read a format that defines its own states and actions."""
     for flag in ("state", "action", "episode", "image_size"):
-        if fields._asdict()[flag] is not None:
+        if fields._asdict()[flag] is not None and (known != "native" or Path(name).is_dir()):
             raise MerlinError(
                 f"--{flag.replace('_', '-')}: is for robot logs; {name} names its own columns, "
                 "leave it out."
@@ -176,6 +181,8 @@ def save_as(
 
 def check_free(name: str, overwrite: bool = False) -> None:
     """Raise an error if the target exists already, before any work is done."""
+    if overwrite and written_as(name) == "native":
+        native.check_free(Path(name), overwrite)
     if not overwrite and minari.folder_of(name).exists():
         raise MerlinError(f"{name}: already exists; choose another name or pass `overwrite=True`.")
 

@@ -47,13 +47,27 @@ def read(name: str, fields: Fields) -> Dataset:
         if all(_is_column(one[key], first[key], n) for one, n in zip(headers, steps, strict=True))
     }
 
+    odd: dict[str, str] = {}
+    for key in shared:
+        for one, file in zip(headers, files, strict=True):
+            if one[key].shape[1:] != first[key].shape[1:]:
+                shapes = (
+                    f"{first[key].shape} in {files[0].name} and {one[key].shape} in {file.name}"
+                )
+                odd.setdefault(key, f"{key} has the shape {shapes}")
+        for one, n, file in zip(headers, steps, files, strict=True):
+            if one[key].shape[:1] not in ((), (n,)):
+                odd.setdefault(
+                    key, f"{key} has {one[key].shape[0]} rows in {file.name}, others {n}"
+                )
+
     def load(names: Sequence[str]) -> Rows:
         claimed = sum(one[key].size for one in headers for key in names)
         check_unpacked(name, claimed, sum(file.stat().st_size for file in files))
         found = {key: np.concatenate([_numbers(file, key) for file in files]) for key in names}
         return Rows(found, np.cumsum(steps, dtype=np.int64))
 
-    return to_dataset(Log(name, "arrays per episode", columns, load), fields)
+    return to_dataset(Log(name, "arrays per episode", columns, load, odd=odd), fields)
 
 
 def _files(folder: Path) -> list[Path]:

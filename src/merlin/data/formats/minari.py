@@ -128,6 +128,8 @@ def write(data: Dataset, name: str, overwrite: bool = False) -> None:
 
     folder = folder_of(name).absolute()  # Minari does not support relative paths
     ours = {"task": data.task, "variant": data.variant, "provenance": dict(data.provenance)}
+    if folder.exists() and not recognises(name):
+        raise MerlinError(f"{folder}: is no Minari dataset and is not overwritten; move it away.")
     with new_folder(folder, overwrite) as temporary:
         _check_room(data, temporary)
         storage = MinariStorage.new(

@@ -1,6 +1,7 @@
 """The native format: a folder of memory-mappable .npy files and a meta.json."""
 
 import contextlib
+import os
 import struct
 import tokenize
 import warnings
@@ -13,6 +14,7 @@ from merlin.data.conversion import reason
 from merlin.data.dataset import Dataset, validate
 from merlin.data.images import pieces
 from merlin.errors import MerlinError
+from merlin.io import files
 from merlin.io.files import new_folder, read_json, sha256, write_json
 
 SCHEMA = 1
@@ -28,18 +30,41 @@ _GARBLED = (
 """Exceptions that NumPy raises for invalid headers."""
 
 
+def check_free(target: Path, overwrite: bool = False) -> None:
+    """Raise an error if the target exists; to overwrite, it must be a dataset folder or empty.
+
+    The whole folder is replaced, so one that also holds other datasets, or anything else, is not.
+    """
+    files.check_free(target, overwrite)
+    if not os.path.lexists(target):
+        return
+    if not target.is_dir():
+        raise MerlinError(
+            f"{target}: is not a dataset folder and is not overwritten; choose another name."
+        )
+    held = sorted(path.name for path in target.iterdir())
+    other = [name for name in held if name != META and not name.endswith(".npy")]
+    if held and (other or META not in held):
+        what = f"holds {other[0]}" if other else f"has no {META}"
+        raise MerlinError(
+            f"{target}: {what}, so it is more than a dataset and is not overwritten; choose "
+            "another name, or delete it yourself."
+        )
+
+
 def save(data: Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a dataset as a folder, atomically."""
     target = Path(path)
+    check_free(target, overwrite)
     with new_folder(target, overwrite) as folder:
-        files: dict[str, Any] = {}
+        sums: dict[str, Any] = {}
         same = data.achieved_goals is data.observations
         for name, array in data.arrays().items():
             if same and name == "achieved_goals":
                 continue
             file = folder / f"{name}.npy"
             _write(file, array)
-            files[name] = {"sha256": sha256(file), "bytes": file.stat().st_size}
+            sums[name] = {"sha256": sha256(file), "bytes": file.stat().st_size}
         meta = {
             "format": "merlin-dataset",
             "schema": SCHEMA,
@@ -52,7 +77,7 @@ def save(data: Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
             "action_low": [float(x) for x in data.action_low],
             "action_high": [float(x) for x in data.action_high],
             "provenance": dict(data.provenance),
-            "files": files,
+            "files": sums,
         }
         write_json(folder / META, meta)
     return target
@@ -73,7 +98,10 @@ def load(path: str | Path) -> Dataset:
     if not folder.exists():
         raise MerlinError(f"{folder}: no such dataset; give a folder or the name of a task.")
     if not folder.is_dir():
-        raise MerlinError(f"{folder}: is a file, not a dataset folder; give the folder.")
+        raise MerlinError(
+            f"{folder}: is a file, not a dataset folder, and of no known format; give a folder, or "
+            "a file named .csv, .tsv, .parquet, .hdf5, .npz, .pkl or .txt."
+        )
     meta = read_json(folder / META, "a dataset folder")
     _check_meta(meta, folder)
     arrays: dict[str, Any] = {name: _open(folder, name, meta["files"]) for name in _required(meta)}

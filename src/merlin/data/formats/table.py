@@ -1,5 +1,6 @@
 """A single table of all steps, as CSV or parquet, with a column that identifies the episode."""
 
+import contextlib
 import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from merlin.data.logs import (
     regular_file,
     to_dataset,
 )
-from merlin.errors import MerlinError
+from merlin.errors import MerlinError, printable
 
 SEPARATORS = ",;\t"
 MOST_LINE = 1 << 20
@@ -66,17 +67,23 @@ def _csv(path: Path, fields: Fields) -> Log:
 
     def load(wanted: Sequence[str]) -> Rows:
         chosen = [*wanted, by]
+        places = [names.index(name) for name in chosen]
         with reading(path, "CSV"), path.open(encoding="utf-8-sig") as file:
-            found = np.loadtxt(
-                _lines(file),
-                np.float64,
-                comments=None,
-                delimiter=separator,
-                skiprows=1,
-                usecols=[names.index(name) for name in chosen],
-                ndmin=2,
-                quotechar='"',
-            )
+            try:
+                found = np.loadtxt(
+                    _lines(file),
+                    np.float64,
+                    comments=None,
+                    delimiter=separator,
+                    skiprows=1,
+                    usecols=places,
+                    ndmin=2,
+                    quotechar='"',
+                )
+            except ValueError as error:
+                with contextlib.suppress(csv.Error):  # a field without end, as NumPy says
+                    _name_odd_row(path, separator, dict(zip(chosen, places, strict=True)))
+                raise error
         arrays = dict(zip(chosen, found.T, strict=True))
         return Rows(arrays, episode_ends(arrays[by], str(path)))
 
@@ -86,6 +93,22 @@ def _csv(path: Path, fields: Fields) -> Log:
         columns={name: Column() for name in numeric if name != by},
         read=load,
     )
+
+
+def _name_odd_row(path: Path, separator: str, columns: dict[str, int]) -> None:
+    """Raise an error about the first row that lacks a number; NumPy counts rows, not lines."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(_lines(file), delimiter=separator)
+        next(rows)
+        for row in filter(None, rows):
+            for name, place in columns.items():
+                text = row[place].strip() if place < len(row) else ""
+                if not _is_number(text):
+                    said = repr(printable(text[:40])) if text else "empty"
+                    raise MerlinError(
+                        f"{path}: {name} in line {rows.line_num} is {said}, not a number; repair "
+                        "or drop the row."
+                    )
 
 
 def _lines(file: TextIO) -> Iterator[str]:
