@@ -97,7 +97,7 @@ class Rollouts(Augmentation):
 
     trajectories: int | None = None  # to make; none: as many as recorded, at most 10,000
     rollout_steps: int | None = 10  # longest rollout; none: whole episodes, from their end
-    max_error: float | None = 1.0  # of a rollout, in variances of one step; none: no limit
+    max_error: float | None = 0.2  # of a rollout, in variances of one step; none: no limit
     final_goals: bool = False  # use the last state as the desired goal, as in the release
     proposer_hidden: tuple[int, ...] = (256, 256)
     kl_weight: float = 0.05
