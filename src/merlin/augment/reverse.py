@@ -22,6 +22,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -293,7 +294,9 @@ class Rollouts(Augmentation):
         rng = np.random.default_rng((seed, 3))
         key = jax.random.fold_in(jax.random.key(seed), 4)
         low, high = _range(data.observations, self.margin)
-        many = jax.jit(jax.vmap(lambda s, k: self._roll(proposer, dynamics, s, steps, k)))
+        # The models are arguments, since XLA would spend seconds on folding constants.
+        roll = lambda p, d, s, k: self._roll(p, d, s, steps, k)  # noqa: E731
+        many = eqx.filter_jit(eqx.filter_vmap(roll, in_axes=(None, None, 0, 0)))
         states, actions, lengths = [], [], []
         kept = tried = outside = broken = 0
         at_once = min(wanted, ROLLOUTS_AT_ONCE)
@@ -304,7 +307,9 @@ class Rollouts(Augmentation):
                 size = np.minimum(data.lengths[episodes] - 1, steps)
                 rows = self._branches(data, episodes, size, rng)
                 keys = jax.random.split(jax.random.fold_in(key, tried), at_once)
-                walked, acted = map(np.asarray, many(jnp.asarray(data.observations[rows]), keys))
+                walked, acted = map(
+                    np.asarray, many(proposer, dynamics, jnp.asarray(data.observations[rows]), keys)
+                )
                 beyond = np.arange(steps + 1) > size[:, None]
                 finite = (np.isfinite(walked).all(2) | beyond).all(1)
                 with np.errstate(invalid="ignore"):
