@@ -16,7 +16,6 @@ import time
 import numpy as np
 
 from merlin.augment import Rollouts
-from merlin.augment.base import find_phi
 from merlin.collection.collect import collect_cached
 from merlin.data import load
 from merlin.envs.registry import find
@@ -30,7 +29,7 @@ def main() -> None:
         task, variant = name.split(":")
         data = load(collect_cached(find(task), variant, episodes=EPISODES))
         begin = time.perf_counter()
-        made = Rollouts(held_out=0.1)(data, seed=0, phi=find_phi(data), quiet=False)
+        made = Rollouts(held_out=0.1)(data, seed=0, quiet=False)
         inside = (made.dataset.observations.min(0), made.dataset.observations.max(0))
         recorded = (data.observations.min(0), data.observations.max(0))
         beyond = np.maximum(recorded[0] - inside[0], inside[1] - recorded[1])

@@ -22,6 +22,7 @@ QUICK = {
     "proposer_hidden": (32,),
     "dynamics_width": 16,
     "model_learning_rate": 1e-2,
+    "dynamics_learning_rate": 1e-2,
     "dynamics_batch": 32,
     "model_batch": 32,
     "held_out": 0.2,
@@ -237,6 +238,20 @@ def test_rollouts_are_as_long_as_the_model_is_good(explained, limit, steps):
     assert rollouts._trusted_steps(drifting(), explained) == steps
 
 
+def test_an_epoch_of_the_dynamics_sees_every_step():
+    """By hand: windows of 6 steps cover 19, 19 and 6 steps with 4, 4 and 1; twice 9 in tens."""
+    rollouts = Rollouts(model_epochs=2, dynamics_batch=10)
+    assert rollouts._dynamics_updates(np.array([19, 19, 6]), 6) == 2
+    limited = replace(rollouts, model_epochs=200, dynamics_max_updates=50)
+    assert limited._dynamics_updates(np.array([19, 19, 6]), 6) == 50
+
+
+@pytest.mark.parametrize(("decay", "last"), [(True, 0.0), (False, 1e-3)])
+def test_learning_rates_decay_to_zero(decay, last):
+    schedule = Rollouts(decay=decay)._schedule(1e-3, 100)
+    assert (schedule(100) if decay else schedule) == pytest.approx(last)
+
+
 def test_a_poor_model_makes_short_rollouts():
     """After one epoch it explains little, and the report says how long rollouts were."""
     report = Rollouts(**FEW)(drifting(), seed=0).report
@@ -304,6 +319,7 @@ def test_a_model_that_runs_away_is_said_so():
         ({"dynamics_width": 0}, "start at 1"),
         ({"proposer_hidden": ()}, "start at 1"),
         ({"model_learning_rate": 0.0}, "model_learning_rate"),
+        ({"dynamics_learning_rate": 0.0}, "dynamics_learning_rate"),
         ({"kl_weight": -1.0}, "kl_weight"),
         ({"state_noise": -1.0}, "state_noise"),
         ({"held_out": 1.0}, "held_out"),

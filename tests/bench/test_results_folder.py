@@ -43,6 +43,11 @@ def test_two_benches_in_one_folder_lose_nothing(tmp_path):
     assert len(ResultsFolder(tmp_path).about["commands"]) == 2
 
 
+def test_what_a_kill_left_behind_does_not_block_a_folder(tmp_path):
+    (tmp_path / ".merlin-0123.partial").write_text("{")
+    assert ResultsFolder(tmp_path).rows == {}
+
+
 def test_folders_of_others_are_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(MerlinError, match="is not empty and holds no benchmark"):

@@ -153,6 +153,7 @@ FLAGS = [
     Case("unknown flag", TRAIN + "--bananas 3", "--bananas"),
     Case("misspelt flag", TRAIN + "--update 3", "did you mean --updates"),
     Case("not a number", TRAIN + "--updates many", "--updates: cannot read 'many'"),
+    Case("noise on random data", "collect PointReach --out {new} --noise 0.5", "--noise"),
     Case("half a number", TRAIN + "--updates 1.5", "--updates"),
     Case("no value", TRAIN + "--updates", "--updates"),
     Case("unknown method", TRAIN + "--algo merlni", "--algo: no method is called 'merlni'; did"),

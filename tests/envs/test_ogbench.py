@@ -136,6 +136,7 @@ def test_a_dataset_named_in_a_file_needs_no_consent():
     ("name", "fragment"),
     [
         ("ogbench:pointmaze-medum-navigate-v0", "did you mean ogbench:pointmaze-medium-navigate"),
+        ("pointmaze-medum-navigate-v0", "did you mean ogbench:pointmaze-medium-navigate"),
         ("ogbench:visual-antmaze-medium-navigate-v0", "no state-based dataset"),
         ("ogbench:", "no state-based dataset"),
     ],

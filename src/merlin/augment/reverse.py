@@ -22,9 +22,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from merlin.augment.base import (
@@ -52,7 +54,7 @@ from merlin.data.dataset import Dataset
 from merlin.data.statistics import ROWS_AT_ONCE
 from merlin.errors import MerlinError
 from merlin.io.progress import Progress
-from merlin.nets.layers import CLIP, LEAST_STD
+from merlin.nets.layers import CLIP, LEAST_STD, cosine_decay
 
 ROLLOUTS_AT_ONCE = 1024
 LEAST_RANGE = 2 * CLIP * LEAST_STD
@@ -73,6 +75,8 @@ class Rollouts(Augmentation):
             "state_noise": 0.0,
             "model_max_updates": None,
             "dynamics_max_updates": None,
+            "dynamics_learning_rate": 3e-4,
+            "decay": False,
         },
         "release": {
             "rollout_steps": None,
@@ -83,6 +87,8 @@ class Rollouts(Augmentation):
             "dynamics_layers": 2,
             "dynamics_batch": 256,
             "model_learning_rate": 1e-3,
+            "dynamics_learning_rate": 1e-3,
+            "decay": False,
             "model_epochs": 100,
             "kl_weight": 0.5,
             "latent_scale": 1e-3,
@@ -92,14 +98,16 @@ class Rollouts(Augmentation):
 
     trajectories: int | None = None  # to make; none: as many as recorded, at most 10,000
     rollout_steps: int | None = 10  # longest rollout; none: whole episodes, from their end
-    max_error: float | None = 1.0  # of a rollout, in variances of one step; none: no limit
+    max_error: float | None = 0.2  # of a rollout, in variances of one step; none: no limit
     final_goals: bool = False  # use the last state as the desired goal, as in the release
     proposer_hidden: tuple[int, ...] = (256, 256)
     kl_weight: float = 0.05
     latent_scale: float = 1.0  # standard deviation of the sampled latents
     dynamics_width: int = 256
     dynamics_layers: int = 1
-    model_learning_rate: float = 3e-4
+    dynamics_learning_rate: float = 3e-3
+    model_learning_rate: float = 3e-4  # of the reverse policy
+    decay: bool = True  # of both learning rates, along a cosine to zero
     model_epochs: int = 20
     model_batch: int = 256  # transitions per minibatch of the reverse policy
     model_max_updates: int | None = 40_000
@@ -117,7 +125,7 @@ class Rollouts(Augmentation):
         counts += [len(self.proposer_hidden)]
         limits = self.model_max_updates, self.dynamics_max_updates
         counts += [n for n in (*limits, self.trajectories, self.rollout_steps) if n is not None]
-        check_settings(self, counts, ("model_learning_rate",))
+        check_settings(self, counts, ("model_learning_rate", "dynamics_learning_rate"))
         for name in ("kl_weight", "latent_scale", "state_noise", "margin"):
             value = vars(self)[name]
             if not (math.isfinite(value) and value >= 0):
@@ -155,29 +163,32 @@ class Rollouts(Augmentation):
         rows = sequences(data, np.sort(order[held:]))
         scales = scales_of(data, self.forward)
         direction = "forward" if self.forward else "reverse"
-        how: dict[str, Any] = {"learning_rate": self.model_learning_rate, "quiet": quiet}
+        policy_updates = updates_of(
+            self.model_epochs, len(rows.pairs), self.model_batch, self.model_max_updates
+        )
         proposer, proposer_loss = fit(
             self._proposer_loss,
             make_proposer(data, scales, self.proposer_hidden, keys[0]),
             rows,
             part=lambda model: (model.encoder, model.decoder),
-            updates=updates_of(
-                self.model_epochs, len(rows.pairs), self.model_batch, self.model_max_updates
-            ),
+            updates=policy_updates,
+            learning_rate=self._schedule(self.model_learning_rate, policy_updates),
             key=keys[1],
             label=f"{direction} policy",
-            **how,
+            quiet=quiet,
         )
         longest = min(self._steps(data), WINDOW)
+        updates = self._dynamics_updates(data.lengths[order[held:]] - 1, longest)
         dynamics, dynamics_loss = fit(
             lambda model, rows, key: self._dynamics_loss(model, rows, longest, key),
             make_dynamics(data, scales, self.dynamics_width, self.dynamics_layers, keys[2]),
             rows,
             part=lambda model: (model.layers, model.head),
-            updates=self._dynamics_updates(len(rows.episodes)),
+            updates=updates,
+            learning_rate=self._schedule(self.dynamics_learning_rate, updates),
             key=keys[3],
             label=f"{direction} dynamics",
-            **how,
+            quiet=quiet,
         )
         report = {"policy_loss": proposer_loss, "dynamics_loss": dynamics_loss}
         if held:
@@ -201,9 +212,14 @@ class Rollouts(Augmentation):
         most = int(data.lengths.max()) - 1
         return most if self.rollout_steps is None else min(most, self.rollout_steps)
 
-    def _dynamics_updates(self, episodes: int) -> int:
+    def _dynamics_updates(self, steps: Int[np.ndarray, " episodes"], longest: int) -> int:
+        """In an epoch every step is seen once, so a long episode counts as several windows."""
+        windows = int(np.ceil(steps / longest).sum())
         most = self.dynamics_max_updates
-        return updates_of(self.model_epochs, episodes, self.dynamics_batch, most)
+        return updates_of(self.model_epochs, windows, self.dynamics_batch, most)
+
+    def _schedule(self, rate: float, updates: int) -> optax.ScalarOrSchedule:
+        return cosine_decay(rate, updates) if self.decay else rate
 
     def _proposer_loss(
         self, model: Proposer, rows: Sequences, key: PRNGKeyArray
@@ -278,7 +294,9 @@ class Rollouts(Augmentation):
         rng = np.random.default_rng((seed, 3))
         key = jax.random.fold_in(jax.random.key(seed), 4)
         low, high = _range(data.observations, self.margin)
-        many = jax.jit(jax.vmap(lambda s, k: self._roll(proposer, dynamics, s, steps, k)))
+        # The models are arguments, since XLA would spend seconds on folding constants.
+        roll = lambda p, d, s, k: self._roll(p, d, s, steps, k)  # noqa: E731
+        many = eqx.filter_jit(eqx.filter_vmap(roll, in_axes=(None, None, 0, 0)))
         states, actions, lengths = [], [], []
         kept = tried = outside = broken = 0
         at_once = min(wanted, ROLLOUTS_AT_ONCE)
@@ -289,7 +307,9 @@ class Rollouts(Augmentation):
                 size = np.minimum(data.lengths[episodes] - 1, steps)
                 rows = self._branches(data, episodes, size, rng)
                 keys = jax.random.split(jax.random.fold_in(key, tried), at_once)
-                walked, acted = map(np.asarray, many(jnp.asarray(data.observations[rows]), keys))
+                walked, acted = map(
+                    np.asarray, many(proposer, dynamics, jnp.asarray(data.observations[rows]), keys)
+                )
                 beyond = np.arange(steps + 1) > size[:, None]
                 finite = (np.isfinite(walked).all(2) | beyond).all(1)
                 with np.errstate(invalid="ignore"):

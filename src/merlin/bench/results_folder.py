@@ -22,7 +22,7 @@ import merlin
 from merlin.bench.grids import Cell
 from merlin.bench.rows import FORMAT, SCHEMA, Row, read_about, read_row, read_rows
 from merlin.errors import MerlinError
-from merlin.io.files import refuse_links, sealed, write_bytes, write_json
+from merlin.io.files import is_empty, refuse_links, sealed, write_bytes, write_json
 from merlin.io.locks import try_lock
 from merlin.io.schema import read_as
 
@@ -38,7 +38,7 @@ class ResultsFolder:
             self.about = read_about(folder)
             read_as(dict[str, list[str]], self.about.get("grids"), self._path)
             read_as(list[str], self.about.get("commands"), self._path)
-        elif folder.is_file() or (folder.exists() and any(folder.iterdir())):
+        elif folder.is_file() or (folder.exists() and not is_empty(folder)):
             raise MerlinError(
                 f"{folder}: is not empty and holds no benchmark; choose another `out`."
             )

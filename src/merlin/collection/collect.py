@@ -34,6 +34,8 @@ from merlin.io.schema import check_episodes
 from merlin.parallel.engine import Engine
 from merlin.parallel.workers import Pool, default_workers
 
+NOISE, UNIFORM = 0.2, 0.3
+"""How expert data deviates from the expert, unless told."""
 EPISODES_PER_JOB = 20
 DUST = 1e-12
 """Smaller numbers in a state are treated as rounding errors and set to zero."""
@@ -47,8 +49,8 @@ class Recipe:
     variant: str
     episodes: int
     seed: int = 0
-    noise: float = 0.2  # standard deviation of the noise on expert actions
-    uniform: float = 0.3  # fraction of expert actions replaced by random ones
+    noise: float = NOISE  # standard deviation of the noise on expert actions
+    uniform: float = UNIFORM  # fraction of expert actions replaced by random ones
 
     def __post_init__(self) -> None:
         check_variant(self.variant, self.task)
@@ -64,6 +66,9 @@ class Recipe:
             raise MerlinError(f"noise: {self.noise} is not a finite number; give 0 or more.")
         if not (0.0 <= self.uniform <= 1.0):
             raise MerlinError(f"uniform: {self.uniform} is not between 0 and 1.")
+        if self.variant != "expert" and (self.noise, self.uniform) != (NOISE, UNIFORM):
+            name = "uniform" if self.noise == NOISE else "noise"
+            raise MerlinError(f"{name}: {self.variant} data has none; leave it out.")
 
     def behaviour(self) -> Behaviour:
         if self.variant == "random":
@@ -91,8 +96,8 @@ def collect(
     *,
     episodes: int | None = None,
     seed: int = 0,
-    noise: float = 0.2,
-    uniform: float = 0.3,
+    noise: float = NOISE,
+    uniform: float = UNIFORM,
     workers: int | None = None,
     engine: Engine | None = None,
     pixels: bool = False,

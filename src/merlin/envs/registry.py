@@ -340,7 +340,7 @@ def find(name: str | Task) -> Task:
         from merlin.envs.adopt import adopt
 
         return adopt(str(asked))
-    folded = {known.lower(): known for known in TASKS}
+    folded = {k.lower().removeprefix(ogbench.PREFIX): k for k in (*TASKS, *OGBENCH)}
     close = difflib.get_close_matches(name.lower(), folded, n=1)
     hint = f"did you mean {folded[close[0]]}?" if close else f"choose from {', '.join(TASKS)}."
     raise MerlinError(f"task: {name!r} is unknown; {hint}")

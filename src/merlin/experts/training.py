@@ -24,7 +24,7 @@ from merlin.experts.ddpg import DDPG, DDPGState, Replay, Scaling, to_numpy, trac
 from merlin.experts.fine_tuning import fine_tune
 from merlin.experts.plans import PLANS, Plan
 from merlin.experts.replay_buffer import ReplayBuffer, RunningMoments
-from merlin.io.files import read_json, refuse_links, write_bytes, write_json
+from merlin.io.files import is_empty, read_json, refuse_links, write_bytes, write_json
 from merlin.io.interruption import Interrupted, signals
 from merlin.io.progress import Progress
 from merlin.nets.checkpoint import load_tree, save_tree
@@ -135,7 +135,7 @@ def train_expert(
 def _open(out: Path, config: dict[str, Any], resume: bool) -> None:
     at = out / "expert.json"
     if not at.exists():
-        if out.exists() and any(out.iterdir()):
+        if out.exists() and not is_empty(out):
             raise MerlinError(f"{out}: is not empty and contains no expert; choose another `out`.")
         write_json(at, config)
         return

@@ -150,6 +150,11 @@ def is_temporary(path: Path) -> bool:
     return path.name.startswith(_PREFIX) and path.name.endswith(_SUFFIX)
 
 
+def is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing but what killed processes may have left there."""
+    return all(map(is_temporary, folder.iterdir()))
+
+
 def sweep(folder: Path) -> None:
     """Remove temporary files of dead processes."""
     for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):

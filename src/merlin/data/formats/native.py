@@ -42,7 +42,7 @@ def check_free(target: Path, overwrite: bool = False) -> None:
         raise MerlinError(
             f"{target}: is not a dataset folder and is not overwritten; choose another name."
         )
-    held = sorted(path.name for path in target.iterdir())
+    held = sorted(path.name for path in target.iterdir() if not files.is_temporary(path))
     other = [name for name in held if name != META and not name.endswith(".npy")]
     if held and (other or META not in held):
         what = f"holds {other[0]}" if other else f"has no {META}"
