@@ -29,6 +29,8 @@ from merlin.report.text_tables import NONE
 GUTTER = 96
 """Minimum room for the names of methods."""
 LINE = 22
+TITLE, LETTERS = 12, 28
+"""Size of a title, and how many letters of it fit above a learning curve."""
 
 
 def _gutter(names: Sequence[str]) -> int:
@@ -157,7 +159,7 @@ def learning_curves(
     highest = max(float(c.high.max()) for lines in curves.values() for c in lines.values())
     top = 1.0 if metric == "success" else max(10.0, float(np.ceil(highest / 10)) * 10)
     panels = tuple(
-        _curves(f"{task} {variant}", lines, styles, top, metric)
+        _curves(f"{_short(task)} {variant}", lines, styles, top, metric)
         for (variant, task), lines in curves.items()
     )
     return Figure(
@@ -170,11 +172,16 @@ def learning_curves(
     )
 
 
+def _short(task: str) -> str:
+    """The name of an OGBench dataset without prefix and version; those of tasks as they are."""
+    return task.removeprefix("ogbench:").removesuffix("-v0")
+
+
 def _curves(
     name: str, lines: Mapping[str, Curve], styles: dict[str, LineStyle], highest: float, metric: str
 ) -> Panel:
     def draw(axes: Axes) -> None:
-        axes.set_title(name)
+        axes.set_title(name, fontsize=TITLE * min(1.0, LETTERS / len(name)))
         axes.set(xlim=(0, max(float(c.steps.max()) for c in lines.values())), ylim=(0, highest))
         axes.spines["left"].set_visible(False)
         axes.locator_params(axis="x", nbins=4)
