@@ -1,5 +1,9 @@
 """OGBench's datasets as tasks: sizes, seeds, the five goals, and how they are scored."""
 
+import os
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -84,6 +88,15 @@ def test_the_same_seed_and_actions_give_the_same_episode(name):
 def straight_to_the_goal(observation, _):
     ahead = observation["desired_goal"] - observation["observation"]
     return np.clip(5 * ahead, -1, 1).astype(np.float32)
+
+
+def test_no_warning_without_a_display():
+    """In a new process, since GLFW is imported once."""
+    program = "from merlin.envs.ogbench_env import make_plain; make_plain('cube-single-play-v0')"
+    hidden = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "MUJOCO_GL")}
+    command = [sys.executable, "-W", "always", "-c", program]
+    ended = subprocess.run(command, env=hidden, capture_output=True, text=True, check=True)
+    assert "GLFW" not in ended.stderr
 
 
 def test_an_episode_ends_at_its_goal_and_that_is_success():

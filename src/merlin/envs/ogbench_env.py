@@ -5,6 +5,7 @@ episode selects one. OGBench is imported when the first environment is made.
 """
 
 import os
+import warnings
 from typing import Any
 
 import gymnasium
@@ -44,7 +45,10 @@ def make_plain(dataset: str, **arguments: Any) -> Any:
 
     spec = gymnasium.spec(SIZES[dataset].env)
     assert isinstance(spec.entry_point, str)
-    create: Any = load_env_creator(spec.entry_point)
+    with warnings.catch_warnings():
+        # Importing GLFW warns if there is no display, but states need no renderer.
+        warnings.filterwarnings("ignore", message=".*DISPLAY")
+        create: Any = load_env_creator(spec.entry_point)
     if isinstance(create, type):
         # Its property creates a new, unseeded space on every access.
         space = spaces.Box(-1.0, 1.0, (SIZES[dataset].action,), np.float32)
