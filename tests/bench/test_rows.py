@@ -19,7 +19,7 @@ REQUIRED = {
 RESULTS = Path(__file__).parents[2] / "results"
 
 
-@pytest.mark.parametrize("folder", ["state", "pixels"])
+@pytest.mark.parametrize("folder", ["paper", "ogbench", "pixels"])
 def test_committed_rows_are_read_and_written_without_a_change(folder):
     path = RESULTS / folder / "rows.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
