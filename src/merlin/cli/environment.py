@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import tyro
 
@@ -27,21 +28,24 @@ class EnvironmentOptions:
         """Like `of`; without a task, no option may be given, since nothing would use it."""
         if task is not None:
             return self.of(task)
-        for field in dataclasses.fields(self):
-            if getattr(self, field.name) != field.default:
-                raise MerlinError(
-                    f"--{field.name.replace('_', '-')}: applies only to your own environments; "
-                    "name yours with --task module:EnvId, or leave it out."
-                )
+        for name in self._given():
+            raise MerlinError(
+                f"--{name.replace('_', '-')}: applies only to your own environments; "
+                "name yours with --task module:EnvId, or leave it out."
+            )
         return None
+
+    def _given(self) -> dict[str, Any]:
+        """The options that differ from their defaults."""
+        return {
+            field.name: vars(self)[field.name]
+            for field in dataclasses.fields(self)
+            if vars(self)[field.name] != field.default
+        }
 
     def of(self, task: str) -> str:
         """The name of the environment together with these options."""
-        given = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != field.default
-        }
+        given = self._given()
         if not given:
             return task
         if own(task):
