@@ -324,3 +324,23 @@ def test_bars_need_no_unicode(rng, tmp_path, monkeypatch):
     main(["info", path])
     plain.flush()
     assert b"####" in plain.buffer.getvalue()
+
+
+def test_drawn_steps_survive_in_a_folder_and_are_not_lost_elsewhere(tmp_path, point_data):
+    data = replace(point_data, drawn_steps=3)
+    merlin.save(data, tmp_path / "made")
+    assert merlin.load(tmp_path / "made").drawn_steps == 3
+    assert merlin.load(tmp_path / "made").transitions == 3 * len(data)
+    with pytest.raises(MerlinError, match="first 3 steps"):
+        save_as(data, tmp_path / "made.npz")
+    assert not (tmp_path / "made.npz").exists()
+
+
+@pytest.mark.parametrize("wrong", ["2", 1.5, True, 0, -1])
+def test_drawn_steps_are_a_positive_number(tmp_path, point_data, wrong):
+    folder = merlin.save(replace(point_data, drawn_steps=3), tmp_path / "made")
+    meta = json.loads((folder / "meta.json").read_text())
+    del meta["sha256"]
+    (folder / "meta.json").write_text(json.dumps({**meta, "drawn_steps": wrong}))
+    with pytest.raises(MerlinError, match="drawn_steps"):
+        merlin.load(folder)

@@ -26,6 +26,7 @@ def describe(data: Dataset, tolerance: float | None = None) -> dict[str, Any]:
         "episodes": len(data),
         "states": len(data.observations),
         "transitions": len(data.actions),
+        **({} if data.drawn_steps is None else {"drawn_steps": data.drawn_steps}),
         "lengths": {"min": int(data.lengths.min()), "max": int(data.lengths.max())},
         "observation_shape": list(data.observation_shape),
         "action_dim": data.action_dim,

@@ -171,6 +171,11 @@ def save_as(
         raise MerlinError(f"format: none is called {chosen!r}; choose from {', '.join(FORMATS)}.")
     if format is None and Path(name).suffix in _LOG_SUFFIXES:
         raise MerlinError(f"{name}: this format cannot be written; name a folder.")
+    if data.drawn_steps is not None and chosen != "native":
+        raise MerlinError(
+            f"{name}: the format {chosen} cannot say that transitions are drawn from the first "
+            f"{data.drawn_steps} steps of an episode only; name a folder."
+        )
     check_free(name, overwrite)
     try:
         FORMATS[chosen].write(data, name, overwrite)
