@@ -25,6 +25,7 @@ from helpers.training_runs import (
 from merlin.errors import MerlinError
 from merlin.io.interruption import Interrupted
 from merlin.training import loop
+from merlin.training.checkpoints import Checkpoints
 from merlin.training.log import SeedLog
 from merlin.training.loop import Group, Pace
 from merlin.training.train import resume
@@ -113,6 +114,51 @@ def test_a_run_interrupted_anywhere_is_the_run_that_was_not(
             train(point_data, folder, **ODD)
     resume(folder)
     assert_same_files(folder, in_one_piece)
+
+
+class Clock:
+    """Time that passes only where a test says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("update_seconds", "save_seconds", "every", "saved"),
+    [
+        (0.1, 0.009, 5, range(5, 61, 5)),
+        (0.1, 0.19, 5, (5, 25, 45, 60)),  # two seconds apart
+        (0.1, 9.9, 5, (5, 60)),
+        (0.1, 0.19, 20, (20, 40, 60)),
+        (61.0, 6.0, 1000, range(1, 61)),  # one a minute, although none is scheduled
+        (61.0, 12.0, 1000, range(1, 61, 2)),
+    ],
+)
+def test_saving_takes_a_tenth_of_the_time_and_leaves_no_trace(
+    in_one_piece, point_data, tmp_path, monkeypatch, update_seconds, save_seconds, every, saved
+):
+    clock, steps = Clock(), []
+    advance, save = Group._advance, Checkpoints.save
+
+    def slow_advance(*arguments):
+        advance(*arguments)
+        clock.now += update_seconds
+
+    def slow_save(saves, at, known):
+        steps.append(at.step)
+        save(saves, at, known)
+        clock.now += save_seconds
+
+    monkeypatch.setattr(loop, "time", clock)
+    monkeypatch.setattr(loop, "Pace", lambda: InPiecesOf(1))
+    monkeypatch.setattr(Group, "_advance", slow_advance)
+    monkeypatch.setattr(Checkpoints, "save", slow_save)
+    train(point_data, tmp_path / "run", **{**ODD, "checkpoint_every": every})
+    assert steps == sorted({*saved, 60})
+    assert_same_files(tmp_path / "run", in_one_piece)
 
 
 # Two processes

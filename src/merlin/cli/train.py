@@ -103,7 +103,7 @@ class Train:
     log_every: int = 200
     """Updates between lines of metrics.jsonl."""
     checkpoint_every: int = 1000
-    """Updates between checkpoints."""
+    """Updates between checkpoints; more if saving them would take over a tenth of the time."""
     held_out: float | None = None
     """Fraction of episodes that are held out to measure how well the policy predicts their
     actions; by default 0 if there is a task to evaluate in, else 0.1, which also selects `best`."""

@@ -19,6 +19,8 @@ KINDS = {
     **{"int32": "I32", "uint32": "U32", "float32": "F32"},
 }
 """Names of the dtypes in safetensors, in its order."""
+SMALL_BYTES = 1 << 20
+"""Up to this size a checksum takes less time than a thread takes to start on a busy machine."""
 
 
 def write(
@@ -50,12 +52,17 @@ def write(
         told += b" " * (-len(told) % 8)
         return len(told).to_bytes(8, "little") + told
 
-    with ThreadPoolExecutor(1) as thread, new_file(path, keep=keep) as (file, _):
-        digest = thread.submit(_digest, text, arrays)
-        file.write(head("0" * 64))
-        write_to(file, (_bytes(array) for _, _, array in named))
-        file.seek(0)
-        file.write(head(digest.result()))
+    pieces = (_bytes(array) for _, _, array in named)
+    with new_file(path, keep=keep) as (file, _):
+        if end <= SMALL_BYTES:
+            write_to(file, [head(_digest(text, arrays)), *pieces])
+            return
+        with ThreadPoolExecutor(1) as thread:
+            digest = thread.submit(_digest, text, arrays)
+            file.write(head("0" * 64))
+            write_to(file, pieces)
+            file.seek(0)
+            file.write(head(digest.result()))
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -21,6 +21,11 @@ from merlin.nets.checkpoint import load_tree, save_tree
 from merlin.training.results import Score
 from merlin.types import State
 
+SAVE_SECONDS = 60.0
+"""Maximum seconds between checkpoints, which limits the loss if a slow run is killed."""
+SAVE_SHARE = 0.1
+"""Maximum fraction of the training time that goes into checkpoints."""
+
 
 @dataclass(frozen=True)
 class Position:
@@ -83,6 +88,15 @@ class About:
     sums: dict[str, float | list[float]] | None = None
     since: int | None = None
     logged: int | None = None
+
+
+def worth_saving(scheduled: bool, seconds: float, cost: float) -> bool:
+    """Whether to save `seconds` after the last checkpoint, which took `cost` seconds.
+
+    A scheduled checkpoint is skipped if saving would take too much of the time: little is lost if
+    the run is killed, since the last checkpoint is recent.
+    """
+    return cost < SAVE_SHARE * seconds and (scheduled or seconds > SAVE_SECONDS)
 
 
 class Checkpoints:

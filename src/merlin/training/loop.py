@@ -27,7 +27,7 @@ from merlin.io.progress import Progress
 from merlin.learners import Learner
 from merlin.policies.base import Policy
 from merlin.policies.images import SeeingPolicy
-from merlin.training.checkpoints import Checkpoints, Evaluations, Position
+from merlin.training.checkpoints import Checkpoints, Evaluations, Position, worth_saving
 from merlin.training.image_updates import streamed_chunk
 from merlin.training.log import SeedLog
 from merlin.training.plan import Plan
@@ -38,8 +38,6 @@ from merlin.types import PRNGKeyArray, State
 
 PIECE_SECONDS = 2.0
 """Seconds that the compiled loop runs before it returns to show progress."""
-SAVE_SECONDS = 60.0
-"""Maximum seconds between checkpoints, which limits the loss if a slow run is killed."""
 
 
 class Pace:
@@ -233,11 +231,11 @@ class Group:
                 bar.measured(step, self._last_scores())
             elif step > 0:
                 bar.update(step)
-            late = time.monotonic() - saved > max(SAVE_SECONDS, 10 * save_seconds)
-            if late or plan.due(plan.checkpoint_every, step):
+            done, scheduled = step == plan.updates, plan.due(plan.checkpoint_every, step)
+            if done or worth_saving(scheduled, time.monotonic() - saved, save_seconds):
                 save_seconds = self._save()
                 saved = time.monotonic()
-            if step == plan.updates:
+            if done:
                 return
             self._advance(min(plan.next_stop(step), step + pace.updates), pace)
 
@@ -247,7 +245,7 @@ class Group:
         state, sums = self.chunk(
             at.state, self.sources, self.update_keys, at.step, stop, sums=at.sums
         )
-        jax.block_until_ready((state, sums))
+        jax.block_until_ready(sums or state)  # one program computes both
         self._refuse_odd(sums, np.isfinite, "loss is")
         pace.measure(stop - at.step, time.monotonic() - began)
         # A single assignment: a signal sees the position before the piece or after it.
@@ -272,7 +270,7 @@ class Group:
             row = {name: float(value[index]) for name, value in means.items()}
             log.write(at.step, {**row, "updates_per_second": rate})
         if at.step % self.schedule.log_every == 0:
-            self.at = replace(at, sums=zeros(at.sums), since=at.step, logged=at.step)
+            self.at = replace(at, sums=None, since=at.step, logged=at.step)
         else:  # the end, within an interval: a longer run continues with these sums
             self.at = replace(at, logged=at.step)
 

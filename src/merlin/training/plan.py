@@ -1,10 +1,9 @@
 """The plan of a run, validated before anything is written."""
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -31,32 +30,13 @@ from merlin.learners.registry import (
     method_name,
     needs_latents,
 )
-from merlin.training.folder import RunConfig, Schedule, Source
+from merlin.training.asked import Asked, checked, schedule_of, seeds_of
+from merlin.training.folder import RunConfig, Source
 from merlin.training.runs import restore_augmentation, restore_latents, restore_learner, settings_of
 from merlin.types import Moments, Spec
 
 HELD_OUT = 0.1
 """Default fraction of held-out episodes if there is no task to evaluate in."""
-
-
-class Asked(TypedDict, total=False):
-    """Options of a run besides the method and the data; all have defaults."""
-
-    task: Task | str | None  # evaluation task, "none" for no task; default: the dataset's own
-    seeds: int | Sequence[int]  # number of seeds, or a list of seeds
-    augment: Augmentation | None  # makes synthetic trajectories, separately for each seed
-    mix: float | None  # fraction of synthetic examples per batch; None: their share of all data
-    phi: str | Sequence[int]  # columns of a state that are its goal, if the data does not say
-    goal: str  # form of goals with image observations: "vector" or "image"
-    shift: int  # maximum random shift of each image, in pixels
-    held_out: float  # fraction of held-out episodes; default: 0 with a task, otherwise 0.1
-    latents: Latents | None  # train an image encoder first, and the method on its latents
-    updates: int
-    eval_every: int
-    eval_episodes: int
-    final_episodes: int
-    log_every: int
-    checkpoint_every: int
 
 
 @dataclass(frozen=True)
@@ -73,10 +53,7 @@ class Plan:
 
     @classmethod
     def make(cls, method: str | Learner, data: Dataset | str | Path, asked: Asked) -> Self:
-        names = {field.name for field in dataclasses.fields(Schedule)}
-        unknown = asked.keys() - Asked.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"train() got an unexpected keyword argument {min(unknown)!r}")
+        asked = checked(asked)
         if isinstance(method, type):
             raise MerlinError(
                 f"method: {method.__name__} is a class; make a learner of it: {method.__name__}()."
@@ -86,7 +63,7 @@ class Plan:
                 f"method: is a {type(method).__name__}, not a learner or the name of one; call "
                 "merlin.train(method, data)."
             )
-        schedule = Schedule(**{k: v for k, v in asked.items() if k in names})  # type: ignore[arg-type]
+        schedule = schedule_of(asked)
         data = opened(data)
         if "phi" in asked:
             phi, width = phi_indices(asked["phi"]), data.observations.shape[-1]
@@ -120,10 +97,7 @@ class Plan:
                 data = replace(data, phi=tuple(range(*task.goal_slice)))
         whole, share = data, held_out_share(asked.get("held_out"), task, data)
         data, kept = hold_out(whole, share)
-        seeds = asked.get("seeds", 1)
-        chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-        if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
-            raise MerlinError("seeds: give at least one, without duplicates or negative numbers.")
+        chosen = seeds_of(asked)
         several = jax.default_backend() != "cpu" or jax.device_count() > 1
         algo, mix = method_name(learner, augment), asked.get("mix")
         plan = cls(

@@ -13,12 +13,13 @@ from merlin.errors import MerlinError
 from merlin.io.files import write_json
 from merlin.learners import Learner
 from merlin.policies.base import Policy
+from merlin.training.asked import Asked, read_option
 from merlin.training.checkpoints import steps_done
 from merlin.training.folder import opened, read_config, refuse_finished, write_config
 from merlin.training.layout import is_run
 from merlin.training.log import read_metrics
 from merlin.training.loop import Group
-from merlin.training.plan import Asked, Plan, about_augmentation
+from merlin.training.plan import Plan, about_augmentation
 from merlin.training.prepare import prepare
 from merlin.training.results import SeedResult, aggregate
 from merlin.training.runs import (
@@ -60,12 +61,11 @@ def train(
     With `shared`, latents and synthetic trajectories are stored in that folder, so that runs with
     the same data, settings and seed make them only once.
     """
-    folder = None if out is None else Path(out)
+    folder, common = read_option("out", out), read_option("shared", shared)
     if resume and folder is None:
         raise MerlinError("resume: needs the folder of the run; pass it as `out`.")
     if folder is not None:
         refuse_finished(folder, resume)
-    common = None if shared is None else Path(shared)
     return _run(Plan.make(method, data, asked), folder, resume, quiet, common)
 
 
