@@ -254,7 +254,15 @@ def test_help_mentions_every_command(capsys):
         (["evla", "x"], "unknown command 'evla'; did you mean 'eval'?"),
         (["xyz"], f"unknown command 'xyz'; choose from {', '.join(COMMANDS)}."),
         ([], f"no command given; choose from {', '.join(COMMANDS)}; see `merlin --help`."),
-        (["convert"], "merlin convert needs SOURCE and DESTINATION; see `merlin convert --help`."),
+        (["tasks", "PointRooms"], "unknown argument 'PointRooms'; choose from list, ogbench, check; "
+         "see `merlin tasks --help`."),
+        (["tasks", "chek"], "unknown argument 'chek'; did you mean 'check'? see "
+         "`merlin tasks --help`."),
+        (["expert"], "the subcommand is missing; choose from train, eval; see "
+         "`merlin expert --help`."),
+        (["eval", "x", "--temperature", "hot"], "--temperature: 'hot' is not a number; see "
+         "`merlin eval --help`."),
+        (["convert"], "convert needs SOURCE and DESTINATION; see `merlin convert --help`."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

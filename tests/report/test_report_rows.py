@@ -56,7 +56,7 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, said):
 
 
 def test_folders_that_are_none_are_refused(tmp_path):
-    with pytest.raises(MerlinError, match="name a folder"):
+    with pytest.raises(MerlinError, match="give a run folder"):
         selection.read([])
     with pytest.raises(MerlinError, match="not a bench folder"):
         selection.read([tmp_path])

@@ -67,7 +67,7 @@ def test_without_a_folder_or_a_task_it_is_said(point_data, tmp_path):
         (lambda data: merlin.make(None), "method: None is not the name of a method"),
         (lambda data: merlin.export("run", None), "out: None is not a path; give the file"),
         (lambda data: merlin.evaluate(print, "PointReach", episodes="5"), "episodes: '5' is not a"),
-        (lambda data: merlin.evaluate(3, "PointReach"), "policy: a int cannot act"),
+        (lambda data: merlin.evaluate(3, "PointReach"), "policy: an object of type int cannot act"),
         (lambda data: merlin.evaluate(print, "PointReech"), "task: 'PointReech' is unknown"),
     ],
 )

@@ -75,6 +75,8 @@ class Trust:
                 f"--tolerance: {self.tolerance} is not a distance; give a number above 0."
             )
         trains = is_data(self.run) and not is_run(Path(self.run))
+        if not trains and not Path(self.run).is_dir():
+            raise MerlinError(f"{self.run}: no such run or dataset; check the path.")
         run, data = self._train() if trains else self._load()
         goals = None if self.goals is None else read_goals(self.goals, run.config.dimensions[-1])
         found = run.trust(goals, data=data, tolerance=self.tolerance, stay=self.stay)

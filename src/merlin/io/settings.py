@@ -32,7 +32,9 @@ def build(
     if preset is not None:
         presets: Mapping[str, Mapping[str, Any]] = kind.presets
         if preset not in presets:
-            known = instead(preset, presets) if presets else f"{name} has none."
+            if not presets:
+                raise MerlinError(f"preset: {name} has no presets; leave it out.")
+            known = instead(preset, presets)
             raise MerlinError(f"preset: {name} has no preset {preset!r}; {known}")
         values |= presets[preset]
     for key, text in settings.items():
@@ -44,9 +46,11 @@ def build(
 
 def instead(name: str, known: Iterable[str]) -> str:
     """The end of an error about an unknown name: a suggestion."""
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}."
+    folded = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=1)
+    if close:
+        return f"did you mean {folded[close[0]]!r}?"
+    return f"choose from {', '.join(folded.values())}."
 
 
 _WORDS: Mapping[type, Mapping[str, bool | None]] = {
