@@ -151,7 +151,9 @@ def _print(run: str, sentence: str, about: dict[str, Any]) -> None:
     console().print(errors)
     steps = about["steps"]
     print(f"steps to the goal by {steps['by']}: off by {_interval(steps['error'])}")
-    goals = Table("goal", "", "confidence", "episodes near", "rehearsals", "steps", "recorded")
+    goals = Table(
+        "goal", "verdict", "confidence", "episodes near", "rehearsals", "steps", "recorded"
+    )
     for goal in about["goals"]:
         goals.add_row(
             ", ".join(f"{x:.3g}" for x in goal["goal"][:6]),

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.data.goals import Geometric, Goals, Sampling
+from merlin.io.settings import check_types
 from merlin.learners.base import check_discount, check_not_negative, check_sizes, tuned
 from merlin.learners.ogbench import (
     LONG,
@@ -69,6 +70,7 @@ class CRL(OGBenchLearner[Contrast]):
     }
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_discount(self.discount)
         check_shares(self, "actor_random")
         check_not_negative(self, "alpha")

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.data.goals import Fixed, Goals, Sampling
+from merlin.io.settings import check_types
 from merlin.learners.base import check_discount, check_not_negative, check_sizes, tuned
 from merlin.learners.ogbench import (
     LONG,
@@ -114,6 +115,7 @@ class HIQL(OGBenchLearner[Represented]):
     }
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_discount(self.discount)
         check_shares(self, "expectile", "tau", "actor_random")
         check_not_negative(self, "high_alpha", "low_alpha")
