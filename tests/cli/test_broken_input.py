@@ -160,7 +160,7 @@ FLAGS = [
     Case("unknown method", TRAIN + "--algo merlni", "--algo: no method is called 'merlni'; did"),
     Case("method in capitals", TRAIN + "--algo WGCSL", "did you mean 'wgcsl'?"),
     Case("no presets", TRAIN + "--preset tiny", "--preset: merlin-plus has no presets; leave"),
-    Case("negative number to collect", "train PointReach --variant random --episodes -4 --out {new}",
+    Case("episodes below 1", "train PointReach --variant random --episodes -4 --out {new}",
          "merlin: --episodes: -4 is not a number of episodes"),
     Case("no images of a task", "train Reacher --variant random --pixels --out {new}",
          "merlin: --pixels: Reacher has no images"),

@@ -1,5 +1,7 @@
 """The same call everywhere: observation and goal, or Gymnasium's dict, one or a batch."""
 
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -123,9 +125,17 @@ def test_an_exported_policy_acts_like_the_original(policies, name):
 
 def test_what_is_no_exported_policy_is_refused(tmp_path):
     (tmp_path / "broken.onnx").write_bytes(b"not a graph")
-    for file, said in (("missing.onnx", "is not a file"), ("broken.onnx", "cannot be read")):
+    for file, said in (("missing.onnx", "no such run folder"), ("broken.onnx", "cannot be read")):
         with pytest.raises(merlin.MerlinError, match=said):
             merlin.runtime.load(tmp_path / file)
+
+
+def test_an_exported_policy_names_the_package_that_it_needs(tmp_path, monkeypatch):
+    """Not an extra of merlin-rl, which would be installed over the run-only wheel."""
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    (tmp_path / "a.onnx").write_bytes(b"")
+    with pytest.raises(merlin.MerlinError, match="run `pip install onnxruntime`"):
+        merlin.runtime.load(tmp_path / "a.onnx")
 
 
 class Runs(list):
