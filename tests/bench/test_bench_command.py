@@ -63,7 +63,7 @@ def test_a_plan_says_what_is_there_and_what_is_missing(call, tmp_path):
 @pytest.mark.parametrize(
     ("words", "fragment"),
     [
-        (["papper"], "grid: 'papper' is none of paper"),
+        (["papper"], "grid: 'papper' is unknown; did you mean 'paper'?"),
         (["paper"], "--out: is missing"),
         (["paper", "--tasks", "FetchPsh"], "FetchPsh"),
         (["paper", "--variants", "medium"], "--variants: 'medium'"),

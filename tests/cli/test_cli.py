@@ -15,6 +15,7 @@ import merlin
 from helpers.commands import merlin_command
 from helpers.format_data import episodes
 from helpers.policy_files import write_run
+from helpers.refusals import refuse
 from helpers.sizes import SCHEDULE
 from merlin.cli import main
 from merlin.cli.app import COMMANDS
@@ -132,7 +133,8 @@ def test_train_without_a_task_says_so(call, call_json, tmp_path):
 
 def test_eval_scores_a_run(call, call_json, run_folder):
     text = call("eval", run_folder, "--episodes", 10).out
-    assert "merlin on PointReach, 60 updates, 2 seeds, final policy" in text
+    assert "merlin on PointReach, 60 updates, 2 seeds" in text
+    assert "final policy, horizon 1 " in text
     found = call_json("eval", run_folder, "--episodes", 10)
     assert (found["task"], found["algo"], found["episodes"]) == ("PointReach", "merlin", 10)
     assert (found["seeds"], found["horizon"]) == (2, 1)
@@ -171,12 +173,14 @@ def test_eval_of_the_best_and_with_noise(call_json, run_folder):
     ("learner", "temperature"),
     [(GCSL(hidden=(8,)), 0.0), (GDQL(hidden=(8,), candidates=1, diffusion_steps=1), 1.0)],
 )
-def test_eval_leaves_a_policy_its_own_temperature(
-    learner, temperature, call, call_json, tmp_path, rng
+def test_eval_of_policies_without_a_horizon(
+    learner, temperature, call, call_json, tmp_path, rng, capsys
 ):
     run = write_run(tmp_path / "run", merlin.TASKS["PointReach"], learner, rng)
     assert call_json("eval", run, "--episodes", 3)["temperature"] == temperature
-    assert "no horizon" in call("eval", run, "--episodes", 3).out
+    assert "│ final policy │" in call("eval", run, "--episodes", 3).out
+    said = refuse(["eval", str(run), "--episodes", "3", "--horizon", "1", "5"], capsys)
+    assert "takes no horizon; leave it out" in said
 
 
 def annotated(hint):
@@ -254,7 +258,24 @@ def test_help_mentions_every_command(capsys):
         (["evla", "x"], "unknown command 'evla'; did you mean 'eval'?"),
         (["xyz"], f"unknown command 'xyz'; choose from {', '.join(COMMANDS)}."),
         ([], f"no command given; choose from {', '.join(COMMANDS)}; see `merlin --help`."),
-        (["convert"], "merlin convert needs SOURCE and DESTINATION; see `merlin convert --help`."),
+        (
+            ["tasks", "PointRooms"],
+            "unknown argument 'PointRooms'; choose from list, ogbench, "
+            "check; see `merlin tasks --help`.",
+        ),
+        (
+            ["tasks", "chek"],
+            "unknown argument 'chek'; did you mean 'check'? see `merlin tasks --help`.",
+        ),
+        (
+            ["expert"],
+            "the subcommand is missing; choose from train, eval; see `merlin expert --help`.",
+        ),
+        (
+            ["eval", "x", "--temperature", "hot"],
+            "--temperature: 'hot' is not a number; see `merlin eval --help`.",
+        ),
+        (["convert"], "convert needs SOURCE and DESTINATION; see `merlin convert --help`."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

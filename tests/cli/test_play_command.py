@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import merlin
+from helpers.policy_files import write_policy
 from merlin.deploy.play import write_page
-from merlin.deploy.play.exhibits import recorded
+from merlin.deploy.play.exhibits import exhibit, recorded
 from merlin.envs.rollout import Rollout
+from merlin.learners import MerlinPlus
 
 
 @pytest.mark.parametrize(("size", "views", "points"), [(1, 1, 1), (2, 1, 1), (3, 2, 1), (15, 2, 5)])
@@ -46,6 +48,17 @@ def test_goals_of_any_size_have_a_view(size, views, points, rng):
             goals = np.zeros(episodes) if axis is None else played.desired_goals[:, axis]
             np.testing.assert_allclose(np.array(view["paths"])[:, -1, :, place], ways, atol=1e-4)
             np.testing.assert_allclose(np.array(view["goals"])[:, -1, place], goals, atol=1e-4)
+
+
+def test_a_replay_among_walls_shows_them(rng, tmp_path):
+    rooms = merlin.TASKS["PointRooms"]
+    write_policy(tmp_path / "plus", rooms, MerlinPlus(hidden=(8,), candidates=0), rng)
+    shown = exhibit(tmp_path / "plus", rooms, episodes=2)
+    (view,) = shown["recorded"]["views"]
+    walls = np.array(view["walls"])
+    assert walls.shape[1] == 4
+    assert (walls[:, :2] < walls[:, 2:]).all()
+    assert (view["low"], view["high"]) == ([-5, -5], [5, 5])
 
 
 def test_the_command(run_folder, tmp_path, call):

@@ -232,6 +232,8 @@ def test_the_command_prints_and_writes_a_page(run, tmp_path, capsys):
     assert "not supported" in capsys.readouterr().out
     page = (tmp_path / "page.html").read_text()
     assert "not supported" in page
+    for low_or_high in ('text-anchor="middle">0<', 'text-anchor="end">9<'):  # the map's axes
+        assert low_or_high in page
     assert "<script" not in page
     assert "http://" not in page.replace("http-equiv", "")
     main([*words, "--json"])

@@ -275,7 +275,7 @@ def test_presets_stand_between_tuned_values_and_settings(monkeypatch):
 
 
 def test_a_method_without_presets_says_so():
-    with pytest.raises(MerlinError, match="gcsl has none"):
+    with pytest.raises(MerlinError, match="gcsl has no presets"):
         configure("gcsl", preset="small")
 
 

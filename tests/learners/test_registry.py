@@ -141,7 +141,7 @@ def test_learners_are_made_by_name():
     with pytest.raises(MerlinError, match=r"no method is called 'wgcls'; did you mean 'wgcsl'\?$"):
         merlin.make("wgcls")
     assert merlin.make("merlin", horizon=np.int64(3), hidden=(8, 8)).hidden == (8, 8)
-    with pytest.raises(MerlinError, match=r"^merlin: horizon is '5', which is not of the type"):
+    with pytest.raises(MerlinError, match=r"^horizon: '5' is not an integer or None\.$"):
         merlin.make("merlin", horizon="5")
     with pytest.raises(MerlinError, match="is the learner merlin with the augmentation reverse-st"):
         merlin.make("merlin-np")

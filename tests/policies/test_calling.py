@@ -1,5 +1,8 @@
 """The same call everywhere: observation and goal, or Gymnasium's dict, one or a batch."""
 
+import sys
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +12,7 @@ import merlin.runtime
 from helpers.policy_files import write_policy
 from merlin.deploy.export import build
 from merlin.learners import GCSL, Beso, Merlin, MerlinPlus
+from merlin.policies.base import Policy
 
 TASK = merlin.TASKS["PointReach"]
 IMAGE = (48, 48, 3)
@@ -121,6 +125,41 @@ def test_an_exported_policy_acts_like_the_original(policies, name):
 
 def test_what_is_no_exported_policy_is_refused(tmp_path):
     (tmp_path / "broken.onnx").write_bytes(b"not a graph")
-    for file, said in (("missing.onnx", "is not a file"), ("broken.onnx", "cannot be read")):
+    for file, said in (("missing.onnx", "no such run folder"), ("broken.onnx", "cannot be read")):
         with pytest.raises(merlin.MerlinError, match=said):
             merlin.runtime.load(tmp_path / file)
+
+
+def test_an_exported_policy_names_the_package_that_it_needs(tmp_path, monkeypatch):
+    """Not an extra of merlin-rl, which would be installed over the run-only wheel."""
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    (tmp_path / "a.onnx").write_bytes(b"")
+    with pytest.raises(merlin.MerlinError, match="run `pip install onnxruntime`"):
+        merlin.runtime.load(tmp_path / "a.onnx")
+
+
+class Runs(list):
+    __hash__ = object.__hash__
+
+
+class Counted(Policy):
+    """Counts how often its `act` is run by Python rather than by JAX."""
+
+    runs: list = eqx.field(static=True)
+
+    @property
+    def input_shapes(self):
+        return (2,), (2,)
+
+    def act(self, observation, goal, horizon=None, key=None):
+        self.runs.append(1)
+        return jnp.tanh(goal - observation)
+
+
+def test_a_policy_is_compiled_as_a_whole():
+    """An action by single operations takes a hundred times as long."""
+    policy = Counted(Runs())
+    for _ in range(3):
+        policy([0.0, 0.0], [1.0, 1.0])
+        policy(np.zeros((4, 2)), [1.0, 1.0])
+    assert len(policy.runs) == 2  # traced once for one state and once for four

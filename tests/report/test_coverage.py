@@ -178,8 +178,8 @@ def test_settings_are_compared_within_kinds_of_data():
             {"merlin": 10.0 * float(ratio)}, grid="hindsight", settings={"hindsight_ratio": ratio}
         )
     ]
-    assert finding(rows, "Expert data wants a low").verdict == FAILS
-    assert finding(rows, "Random data wants a high").verdict == HOLDS
+    assert finding(rows, "On expert data a low").verdict == FAILS
+    assert finding(rows, "On random data a high").verdict == HOLDS
     told = {
         h: {"return": 30.0 - float(h) / 5, "success": 1.0} for h in ("1", "5", "10", "20", "50")
     }
@@ -187,8 +187,8 @@ def test_settings_are_compared_within_kinds_of_data():
         *returns({"merlin": 20.0}, grid="horizon", horizons=told),
         *returns({"merlin": 10.0}, grid="horizon", settings={"horizon": "none"}),
     ]
-    assert finding(rows, "Telling Merlin a horizon").verdict == HOLDS
-    easier, harder = (finding(rows, f"{kind} tasks want") for kind in ("Easier", "Harder"))
+    assert finding(rows, "Merlin is better with a horizon").verdict == HOLDS
+    easier, harder = (finding(rows, f"On {kind} tasks") for kind in ("easier", "harder"))
     assert (easier.verdict, easier.there) == (HOLDS, 12)
     assert (harder.verdict, harder.there) == (FAILS, 8)
 

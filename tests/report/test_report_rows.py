@@ -56,9 +56,9 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, said):
 
 
 def test_folders_that_are_none_are_refused(tmp_path):
-    with pytest.raises(MerlinError, match="name a folder"):
+    with pytest.raises(MerlinError, match="give a run, or folders"):
         selection.read([])
-    with pytest.raises(MerlinError, match="not a bench folder"):
+    with pytest.raises(MerlinError, match="not a run folder or a bench folder"):
         selection.read([tmp_path])
     folder = bench_rows.write(tmp_path / "empty", [], grids=["paper"])
     with pytest.raises(MerlinError, match="no rows yet"):

@@ -1,5 +1,8 @@
 """What a user asks a run: policy, evaluate, export, trust; and what is said of wrong arguments."""
 
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import pytest
@@ -64,13 +67,28 @@ def test_without_a_folder_or_a_task_it_is_said(point_data, tmp_path):
             r"method: Merlin is a class; .*Merlin\(\)",
         ),
         (lambda data: merlin.train("merlin", data, updates="5"), "updates: '5' is not an integer"),
+        (
+            lambda data: merlin.make("gcsl", hidden=8),
+            "hidden: 8 is not a tuple, each",
+        ),
+        (lambda data: merlin.make("merlin", horizon=1.5), "horizon: 1.5 is not an integer or None"),
+        (lambda data: merlin.make("hiql", expectile=None), "expectile: None is not a number"),
+        (lambda data: merlin.make("am", released_chaining=1), "chaining: 1 is not True or False"),
         (lambda data: merlin.make(None), "method: None is not the name of a method"),
         (lambda data: merlin.export("run", None), "out: None is not a path; give the file"),
         (lambda data: merlin.evaluate(print, "PointReach", episodes="5"), "episodes: '5' is not a"),
-        (lambda data: merlin.evaluate(3, "PointReach"), "policy: a int cannot act"),
+        (lambda data: merlin.evaluate(3, "PointReach"), "policy: an object of type int cannot act"),
         (lambda data: merlin.evaluate(print, "PointReech"), "task: 'PointReech' is unknown"),
     ],
 )
 def test_errors_speak_of_arguments(call, message, point_data):
     with pytest.raises(merlin.MerlinError, match=message):
         call(point_data)
+
+
+@pytest.mark.parametrize("learner", ["WGCSL(best_percentile='a')", "HIQL(expectile='a')"])
+def test_a_class_speaks_of_its_arguments(learner):
+    """In a process of its own, because the types of the tests' own are checked on the way."""
+    code = f"import merlin\ntry: merlin.{learner}\nexcept merlin.MerlinError as e: print(e)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip().endswith(": 'a' is not a number."), done.stderr

@@ -24,6 +24,7 @@ from merlin.envs.registry import (
     find,
 )
 from merlin.errors import MerlinError
+from merlin.io.settings import instead
 from merlin.learners.registry import configure, field_names, method_names, preset_names
 
 TWINS = ("merlin-mb", "merlin-ts", "gcsl-ts")
@@ -116,7 +117,7 @@ def _check(choice: Choice) -> None:
     for variant in choice.variants:
         known = (*VARIANTS, DOWNLOADED, REGENERATED)
         if variant not in known:
-            raise MerlinError(f"variants: {variant!r} is none of {', '.join(known)}.")
+            raise MerlinError(f"variants: {variant!r} is unknown; {instead(variant, known)}")
     for method in choice.methods:
         configure(method)  # complains of a name that nobody registered
     if choice.tuned not in TUNINGS:
@@ -332,7 +333,7 @@ STATES_ONLY = ("ogbench", "smoke")
 def make_grid(name: str, choice: Choice) -> list[Cell]:
     """The cells of a named grid."""
     if name not in GRIDS:
-        raise MerlinError(f"grid: {name!r} is none of {', '.join(GRIDS)}.")
+        raise MerlinError(f"grid: {name!r} is unknown; {instead(name, GRIDS)}")
     _check(choice)
     if choice.pixels and name in STATES_ONLY:
         raise MerlinError(f"pixels: the grid {name} has none; leave it out.")

@@ -176,11 +176,11 @@ def _scores(place: str, scores: Any, *more: str) -> Iterator[tuple[str, Any]]:
 def read_about(folder: Path) -> dict[str, Any]:
     """Read a folder's bench.json: the grids, their cells, and the commands that were given."""
     path = folder / "bench.json"
-    about = read_json(path, "a bench folder (`merlin bench --out DIR`)")
+    about = read_json(path, "a run folder or a bench folder (`merlin bench --out DIR`)")
     if (about.get("format"), about.get("schema")) != (FORMAT, SCHEMA):
         raise MerlinError(
             f"{path}: is not of format {FORMAT} {SCHEMA}; "
-            "name a folder that this version's `merlin bench` has written."
+            "give a folder that this version of `merlin bench` wrote."
         )
     return about
 

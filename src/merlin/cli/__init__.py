@@ -9,7 +9,10 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; see `merlin.cli.app`, whose imports take a second that Ctrl-C may end."""
     try:
-        from merlin.cli import app
+        from merlin.io.interruption import never_lost
+
+        with never_lost():
+            from merlin.cli import app
     except KeyboardInterrupt:
         print("merlin: stopped.", file=sys.stderr)
         sys.exit(130)

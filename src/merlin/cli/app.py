@@ -176,10 +176,17 @@ def _sentence(box: str) -> str:
         words = re.sub(r" \(applied to [^)]*\)", ",", unknown.group(1)).strip(",").split(", ")
         options = [word for word in words if word.startswith("-")]
         what = f"unknown option {options[0]}" if options else f"unknown argument {words[0]!r}"
-    unread = re.fullmatch(r"Error parsing (\S+): .*\[(.*)\]", what)
+    unread = re.fullmatch(r"Error parsing (\S+): (?:no type matching (\w+) )?.*\[(.*)\]", what)
     if unread:
-        what = f"{unread.group(1)}: cannot read {unread.group(2)}"
-    if missing := re.fullmatch(r"Missing from (merlin [\w ]+): (.*)", what):
+        option, kind, value = unread.groups()
+        number = {"INT": "an integer", "FLOAT": "a number"}.get(kind)
+        what = f"{option}: " + (f"{value} is not {number}" if number else f"cannot read {value}")
+    if choice := re.fullmatch(r"invalid choice '(.*)' for argument .*\((.*)\)", what):
+        hint = instead(choice.group(1), re.findall(r"'([^']*)'", choice.group(2)))
+        return f"unknown argument {choice.group(1)!r}; {hint.rstrip('.')}; ".replace("?; ", "? ")
+    if either := re.fullmatch(r"Expected one of \{(.*)\}", what):
+        what = f"the subcommand is missing; choose from {either.group(1)}"
+    if missing := re.fullmatch(r"Missing from merlin ([\w ]+): (.*)", what):
         needed = re.findall(r"(?:^|\(required\) )(\S+)", missing.group(2))
         what = f"{missing.group(1)} needs {' and '.join(needed)}"
     rest = "\n".join(lines)

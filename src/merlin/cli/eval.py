@@ -58,6 +58,8 @@ class Eval:
             if len(self.horizon) > 1:
                 raise MerlinError("--video: shows a single horizon; give at most one --horizon.")
         run = load_run(self.run, self.checkpoint)
+        if self.horizon and not run.policy.takes_horizon:
+            raise MerlinError(f"horizon: {run.config.algo} takes no horizon; leave it out.")
         seen = self._task(run.config)
         if self.video is not None:
             check_drawing(seen)
@@ -87,9 +89,9 @@ class Eval:
             else self.temperature,
         }
         if not self.json:
-            rows = [(_told(row["horizon"]), row) for row in sweep]
+            rows = [(self._label(row["horizon"]), row) for row in sweep]
             seeds = "1 seed" if len(run.policies) == 1 else f"{len(run.policies)} seeds"
-            title = "{algo} on {task}, {updates} updates, {each}, {checkpoint} policy"
+            title = "{algo} on {task}, {updates} updates, {each}"
             console().print(scores(title.format(**about, each=seeds), rows))
         if self.video is not None:
             save_video(
@@ -120,6 +122,6 @@ class Eval:
         seen.check_fit(config.dimensions, str(self.run))
         return seen
 
-
-def _told(horizon: int | None) -> str:
-    return "no horizon" if horizon is None else f"horizon {horizon}"
+    def _label(self, horizon: int | None) -> str:
+        which = f"{self.checkpoint} policy"
+        return which if horizon is None else f"{which}, horizon {horizon}"

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from merlin.cli.help import paragraphs
 from merlin.cli.show import console, scores
 from merlin.envs.registry import find
 from merlin.errors import MerlinError
@@ -109,8 +110,8 @@ class Expert:
     """Train or evaluate the experts that collect expert data."""
 
     action: Annotated[
-        Annotated[ExpertTrain, tyro.conf.subcommand("train")]
-        | Annotated[ExpertEval, tyro.conf.subcommand("eval")],
+        Annotated[ExpertTrain, tyro.conf.subcommand("train", description=paragraphs(ExpertTrain))]
+        | Annotated[ExpertEval, tyro.conf.subcommand("eval", description=paragraphs(ExpertEval))],
         tyro.conf.arg(name=""),
     ]
 

@@ -20,6 +20,8 @@ from merlin.io.files import write_bytes
 DIMENSIONS = 6
 """Number of dimensions printed per field; --json has all of them."""
 BAR = 40
+ACTIONS = {"absolute": "target states", "delta": "changes of the state"}
+"""What actions look like, in words."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Info:
         facts = [*_provenance(data.provenance)]
         facts += [with_flags(hint, self) for hint in hints if hint]
         if about["actions_look"]:
-            facts.append(f"actions look {about['actions_look']}, judging by their correlations")
+            facts.append(f"actions look like {ACTIONS[about['actions_look']]}")
         if self.html is not None:
             from merlin.report.render import page
 
@@ -105,7 +107,7 @@ def _provenance(about: Mapping[str, Any]) -> Iterator[str]:
     groups = {key: value for key, value in about.items() if isinstance(value, dict)}
     plain = {key: value for key, value in about.items() if key not in groups}
     if plain:
-        yield ", ".join(f"{key}: {value}" for key, value in plain.items())
+        yield ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in plain.items())
     for name, values in groups.items():
         # Lists of names are shown elsewhere: with the ranges and the findings.
         shown = {

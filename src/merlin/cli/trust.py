@@ -75,6 +75,8 @@ class Trust:
                 f"--tolerance: {self.tolerance} is not a distance; give a number above 0."
             )
         trains = is_data(self.run) and not is_run(Path(self.run))
+        if not trains and not Path(self.run).is_dir():
+            raise MerlinError(f"{self.run}: no such run or dataset; check the path.")
         run, data = self._train() if trains else self._load()
         goals = None if self.goals is None else read_goals(self.goals, run.config.dimensions[-1])
         found = run.trust(goals, data=data, tolerance=self.tolerance, stay=self.stay)
@@ -149,7 +151,9 @@ def _print(run: str, sentence: str, about: dict[str, Any]) -> None:
     console().print(errors)
     steps = about["steps"]
     print(f"steps to the goal by {steps['by']}: off by {_interval(steps['error'])}")
-    goals = Table("goal", "", "confidence", "episodes near", "rehearsals", "steps", "recorded")
+    goals = Table(
+        "goal", "verdict", "confidence", "episodes near", "rehearsals", "steps", "recorded"
+    )
     for goal in about["goals"]:
         goals.add_row(
             ", ".join(f"{x:.3g}" for x in goal["goal"][:6]),

@@ -343,6 +343,11 @@ def collect_cached(
         return task.name
     path = cached_path(task, variant, episodes=episodes, seed=seed, pixels=pixels)
     if not path.exists():
+        # What cannot be collected must not be announced.
+        task.check_installed()
+        Recipe(task, variant, episodes, seed)
+        if pixels:
+            task.from_pixels()
         if not quiet:
             print(f"collecting {episodes} episodes into {path}", file=sys.stderr)
         collect_to(

@@ -142,7 +142,7 @@ def reading(where: str | Path, what: str) -> Iterator[None]:
     except MerlinError:
         raise
     except FileNotFoundError:
-        raise MerlinError(f"{where}: no such dataset; give a file, a folder or a task.") from None
+        raise MerlinError(f"{where}: no such dataset; check the path.") from None
     except Exception as error:
         raise MerlinError(
             f"{where}: cannot be read as {what} ({reason(error)}); get it again."

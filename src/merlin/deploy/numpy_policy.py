@@ -32,6 +32,8 @@ def load(
     """Load the policy in a file or a run folder, by default of the first seed at the end of
     training. An exported policy (.onnx) runs in ONNX Runtime."""
     path = Path(path)
+    if not path.exists():
+        raise MerlinError(f"{path}: no such run folder or policy file; check the path.")
     if path.is_dir():
         path = policy_file(path, seed, checkpoint)
     elif seed is not None or checkpoint != "final":

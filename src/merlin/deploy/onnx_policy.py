@@ -1,12 +1,12 @@
 """Call an exported policy in the same way as any other; ONNX Runtime is imported on first use."""
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from merlin.errors import MerlinError
-from merlin.io.extras import require
 from merlin.io.observations import batch_size, checked, state_and_goal
 
 SUFFIX = ".onnx"
@@ -16,7 +16,12 @@ class OnnxPolicy:
     """A policy that `merlin export` wrote."""
 
     def __init__(self, path: Path):
-        runtime = require("onnxruntime", "export", "an exported policy")
+        try:
+            runtime = importlib.import_module("onnxruntime")
+        except ModuleNotFoundError:  # not the extra: the run-only wheel has none
+            raise MerlinError(
+                f"{path}: needs onnxruntime, which is not installed; run `pip install onnxruntime`."
+            ) from None
         if not path.is_file():
             raise MerlinError(f"{path}: is not a file; write one with `merlin export`.")
         options = runtime.SessionOptions()

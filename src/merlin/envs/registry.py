@@ -138,7 +138,7 @@ class Task:
         if tuple(dimensions) != wanted:
             raise MerlinError(
                 f"task {self.name}: observation, action and goal have dimensions {wanted}, but "
-                f"{tuple(dimensions)} in {where}; give the task that it is for."
+                f"{tuple(dimensions)} in {where}; give another task."
             )
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:

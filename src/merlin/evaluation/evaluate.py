@@ -135,7 +135,8 @@ def _waves(
     if horizon is not None and horizon < 1:
         raise MerlinError(f"horizon: {horizon} is not a number of steps; give 1 or more.")
     if not callable(policy):
-        raise MerlinError(f"policy: a {type(policy).__name__} cannot act; pass run.policy.")
+        kind = type(policy).__name__
+        raise MerlinError(f"policy: an object of type {kind} cannot act; pass run.policy.")
     policy = as_policy(policy)
     if temperature is not None:
         policy = with_temperature(policy, temperature)

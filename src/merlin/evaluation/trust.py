@@ -98,7 +98,7 @@ def trust(
     stay: bool = False,
     seed: int = 0,
 ) -> Trust:
-    """Judge a policy that was trained on `data`, using `held_out` episodes.
+    """Assess a policy that was trained on `data`, using `held_out` episodes.
 
     Without `goals`, goals are spread over the held-out episodes. `tolerance` is the distance at
     which a goal counts as reached; with `stay`, the policy must still be there at the end.

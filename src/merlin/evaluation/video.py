@@ -70,7 +70,7 @@ def check_video(path: Path, episodes: int) -> None:
     if not 1 <= episodes <= MAX_EPISODES:
         raise MerlinError(f"video_episodes: {episodes} is not between 1 and {MAX_EPISODES}.")
     if path.suffix.lower() not in _WRITERS:
-        raise MerlinError(f"video: {path.name!r} is neither an .mp4 nor a .gif; name it so.")
+        raise MerlinError(f"video: {path.name!r} does not end in .mp4 or .gif.")
     if path.suffix.lower() == ".mp4":
         _ffmpeg(path)
     if path.is_dir():

@@ -105,6 +105,8 @@ def interruptible(
         os._exit(130)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        if importing(frame) and not _rescues:
+            _leave(farewell())
         for kind in KINDS:
             signal.signal(kind, lambda *_: None)  # the thread handles a second signal
         raise Interrupted(farewell())
@@ -133,23 +135,52 @@ def interruptible(
 
 @contextmanager
 def never_lost() -> Iterator[None]:
-    """End the process if Ctrl-C arrives in a destructor or a callback, which cannot raise.
+    """End the process if Ctrl-C arrives where an exception would be lost or do harm.
 
-    Python would print a traceback and continue. Imports, which take seconds, run many of these.
+    A destructor or a callback cannot raise: Python would print a traceback and continue. Imports,
+    which take seconds, run many of these. A compiled module that is being imported turns the
+    exception into an ImportError, or crashes.
     """
 
     def unraisable(lost: "sys.UnraisableHookArgs") -> None:
         if not isinstance(lost.exc_value, KeyboardInterrupt):
             return hook(lost)
-        remove_unfinished()
-        print("merlin: stopped.", file=sys.stderr, flush=True)
-        os._exit(130)
+        _leave("stopped.")
 
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if importing(frame):
+            _leave("stopped.")
+        signal.default_int_handler(number, frame)
+
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if ours:
+        signal.signal(signal.SIGINT, interrupt)
     hook, sys.unraisablehook = sys.unraisablehook, unraisable
     try:
         yield
     finally:
         sys.unraisablehook = hook
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported in this frame or in one of its callers."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _leave(message: str) -> None:
+    """End the process at once, without unwinding the stack."""
+    remove_unfinished()
+    print(f"merlin: {message}", file=sys.stderr, flush=True)
+    os._exit(130)
 
 
 @contextmanager

@@ -3,10 +3,13 @@
 import contextlib
 import dataclasses
 import difflib
+import functools
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from merlin.errors import MerlinError
 
@@ -32,7 +35,9 @@ def build(
     if preset is not None:
         presets: Mapping[str, Mapping[str, Any]] = kind.presets
         if preset not in presets:
-            known = instead(preset, presets) if presets else f"{name} has none."
+            if not presets:
+                raise MerlinError(f"preset: {name} has no presets; leave it out.")
+            known = instead(preset, presets)
             raise MerlinError(f"preset: {name} has no preset {preset!r}; {known}")
         values |= presets[preset]
     for key, text in settings.items():
@@ -42,11 +47,61 @@ def build(
     return kind(**values)
 
 
+def check_types(settings: Any) -> None:
+    """Raise an error unless every field of a dataclass has a value of its annotated type."""
+    kind = type(settings)
+    check_values(kind, {name: vars(settings)[name] for name in _hints(kind)})
+
+
+def check_values(kind: type, values: Mapping[str, Any]) -> None:
+    """Raise an error unless the values have the types of the fields of a dataclass."""
+    for name, value in values.items():
+        if not _is(value, hint := _hints(kind)[name]):
+            raise MerlinError(f"{name}: {value!r} is not {_in_words(hint)}.")
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can store it: a number of Python instead of NumPy, and a tuple for a list."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return tuple(map(plain, value)) if isinstance(value, (list, tuple)) else value
+
+
+@functools.cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _is(value: Any, hint: Any) -> bool:
+    """Whether a value fits an annotation; booleans are no numbers, but integers are."""
+    parts = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_is(one, parts[0]) for one in value)
+    if parts:
+        return any(_is(value, part) for part in parts)
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _in_words(hint: Any) -> str:
+    """An annotation in the words of an error message."""
+    parts = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple:
+        return f"a tuple, each part of which is {_in_words(parts[0])}"
+    words = {int: "an integer", float: "a number", bool: "True or False", str: "text"}
+    words[types.NoneType] = "None"
+    return " or ".join(map(_in_words, parts)) if parts else words.get(hint, hint.__name__)
+
+
 def instead(name: str, known: Iterable[str]) -> str:
     """The end of an error about an unknown name: a suggestion."""
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}."
+    folded = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=1)
+    if close:
+        return f"did you mean {folded[close[0]]!r}?"
+    return f"choose from {', '.join(folded.values())}."
 
 
 _WORDS: Mapping[type, Mapping[str, bool | None]] = {

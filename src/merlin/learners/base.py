@@ -13,6 +13,7 @@ from jaxtyping import PRNGKeyArray
 from merlin.data import Dataset
 from merlin.data.goals import Sampling
 from merlin.errors import MerlinError
+from merlin.io.settings import check_types
 from merlin.policies.base import Policy
 from merlin.types import Batch, Metrics, Spec, State
 
@@ -33,6 +34,7 @@ class Learner(abc.ABC):
 
     def __post_init__(self) -> None:
         """Validate the hyperparameters; subclasses add their own checks."""
+        check_types(self)
         check_sizes(self, "batch_size")
         check_positive(self, "learning_rate")
         if self.horizon is not None and self.horizon < 1:

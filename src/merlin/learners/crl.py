@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.data.goals import Goals, Sampling
 from merlin.data.offsets import Geometric
+from merlin.io.settings import check_types
 from merlin.learners.base import check_discount, check_not_negative, check_sizes, tuned
 from merlin.learners.ogbench import (
     LONG,
@@ -70,6 +71,7 @@ class CRL(OGBenchLearner[Contrast]):
     }
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_discount(self.discount)
         check_shares(self, "actor_random")
         check_not_negative(self, "alpha")

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.data.goals import Sampling
+from merlin.io.settings import check_types
 from merlin.learners.ogbench import (
     OGBenchLearner,
     actor_goals,
@@ -37,6 +38,7 @@ class GCBC(OGBenchLearner[tuple[()]]):
     actor_random: float = 0.0  # fraction of goals that are random states; the rest are future
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_shares(self, "actor_random")
         super().__post_init__()
 

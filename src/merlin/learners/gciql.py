@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.data.goals import Sampling
+from merlin.io.settings import check_types
 from merlin.learners.base import check_discount, check_not_negative, tuned
 from merlin.learners.ogbench import (
     LONG,
@@ -71,6 +72,7 @@ class GCIQL(OGBenchLearner[Critics]):
     }
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_discount(self.discount)
         check_shares(self, "expectile", "tau", "actor_random")
         check_not_negative(self, "alpha")

@@ -28,6 +28,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.data.goals import Goals, Sampling
 from merlin.data.offsets import Fixed
+from merlin.io.settings import check_types
 from merlin.learners.base import check_discount, check_not_negative, check_sizes, tuned
 from merlin.learners.ogbench import (
     LONG,
@@ -115,6 +116,7 @@ class HIQL(OGBenchLearner[Represented]):
     }
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_discount(self.discount)
         check_shares(self, "expectile", "tau", "actor_random")
         check_not_negative(self, "high_alpha", "low_alpha")

@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.data.goals import Goals, Sampling
 from merlin.errors import MerlinError
+from merlin.io.settings import check_types
 from merlin.learners.base import check_not_negative, check_positive, tuned
 from merlin.learners.ogbench import (
     MANIPULATION,
@@ -93,6 +94,7 @@ class QRL(OGBenchLearner[Quasimetric]):
     }
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_shares(self, "actor_random")
         check_not_negative(self, "alpha")
         check_positive(self, "slack")

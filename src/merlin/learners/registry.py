@@ -5,18 +5,14 @@ A plain method is an entry of LEARNERS. Some pairs of a learner and an augmentat
 """
 
 import dataclasses
-import typing
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from merlin.augment import AUGMENTATIONS, Augmentation
 from merlin.data import Dataset
 from merlin.envs.registry import IMAGE_VALUES
 from merlin.errors import MerlinError
-from merlin.io.schema import read_as
-from merlin.io.settings import build, instead
+from merlin.io.settings import build, check_values, instead, plain
 from merlin.learners import LEARNERS, Learner
 
 PAIRS: dict[str, tuple[str, str]] = {
@@ -148,18 +144,9 @@ def make(name: str, **fields: Any) -> Learner:
             raise MerlinError(
                 f"{name}: has no field {key!r}; {instead(key, sorted(_fields(kind)))}"
             )
-    hints = typing.get_type_hints(kind)
-    return kind(**{key: _value(f"{name}: {key}", hints[key], fields[key]) for key in fields})
-
-
-def _value(where: str, kind: Any, value: Any) -> Any:
-    """The value of a hyperparameter, if it has the type of its field."""
-    plain = value.item() if isinstance(value, np.generic) else value
-    try:
-        return read_as(kind, list(plain) if isinstance(plain, tuple) else plain, where)
-    except MerlinError:
-        wanted = kind.__name__ if isinstance(kind, type) else kind
-        raise MerlinError(f"{where} is {value!r}, which is not of the type {wanted}.") from None
+    values = {name: plain(value) for name, value in fields.items()}
+    check_values(kind, values)
+    return kind(**values)
 
 
 def needs_latents(learner: Learner, augment: Augmentation | None) -> bool:

@@ -45,6 +45,10 @@ class MapPolicy(Policy):
         return self.executor.input_shapes
 
     @property
+    def takes_horizon(self) -> bool:
+        return self.executor.takes_horizon
+
+    @property
     def constants(self) -> Mapping[str, Any]:
         return self.executor.constants
 

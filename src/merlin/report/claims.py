@@ -90,18 +90,21 @@ def findings(rows: Sequence[Row]) -> list[tuple[str, list[Finding]]]:
             "Hindsight ratio and horizon",
             [
                 _groups(
-                    "Expert data wants a low hindsight ratio", LOW, HIGH, ratios, by_kind["expert"]
+                    "On expert data a low hindsight ratio is better",
+                    *(LOW, HIGH, ratios, by_kind["expert"]),
                 ),
-                _groups("Random data wants a high one", HIGH, LOW, ratios, by_kind["random"]),
+                _groups(
+                    "On random data a high one is better", HIGH, LOW, ratios, by_kind["random"]
+                ),
                 _compare(
-                    "Telling Merlin a horizon is better than telling it none",
+                    "Merlin is better with a horizon than without one",
                     ("told",),
                     (NO_HORIZON,),
                     told,
                     every,
                 ),
-                _groups("Easier tasks want a short horizon", NEAR, FAR, horizons, easier),
-                _groups("Harder tasks want a longer one", FAR, NEAR, horizons, harder),
+                _groups("On easier tasks a short horizon is better", NEAR, FAR, horizons, easier),
+                _groups("On harder tasks a longer one is better", FAR, NEAR, horizons, harder),
             ],
         ),
         ("Time", [*_times(timed, False), *_times(timed, True)]),

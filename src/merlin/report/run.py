@@ -47,7 +47,7 @@ def _facts(config: RunConfig, result: Result) -> dict[str, str]:
         "task": result.task or "none",
         "data": f"{result.variant or 'own'} data, {config.data.path or 'in memory'}",
         "updates": f"{result.updates:,}",
-        "seeds": ", ".join(map(str, config.seeds)),
+        "seed" if len(config.seeds) == 1 else "seeds": ", ".join(map(str, config.seeds)),
         "settings": settings,
         "version": result.version or "",
     }

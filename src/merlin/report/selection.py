@@ -22,7 +22,7 @@ IMAGE_ONLY = {*IMAGE_SETTINGS, "latent_updates", "latent_units"}
 def read(folders: Sequence[Path]) -> list[Row]:
     """Read all rows of the given benchmark folders, in the order of the tables."""
     if not folders:
-        raise MerlinError("DIR: name a folder that `merlin bench` has written.")
+        raise MerlinError("DIR: is missing; give a run, or folders that `merlin bench` wrote.")
     rows: list[Row] = []
     for folder in folders:
         read_about(folder)  # says so if it is none

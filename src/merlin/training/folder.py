@@ -33,7 +33,8 @@ class Schedule:
             if not is_integer(value):
                 raise MerlinError(f"{name}: {value!r} is not an integer; give at least 1.")
             if not 1 <= value <= MOST:
-                raise MerlinError(f"{name}: {value} is not between 1 and {MOST}; give another.")
+                less = "below 1; give 1 or more" if value < 1 else f"above {MOST}; give fewer"
+                raise MerlinError(f"{name}: {value} is {less}.")
         for name in ("eval_episodes", "final_episodes"):
             check_episodes(name, vars(self)[name])
 

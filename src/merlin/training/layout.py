@@ -34,6 +34,8 @@ def read_content(folder: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
     if not folder.is_dir():
         raise MerlinError(f"{folder}: no such run folder; give one made by `merlin train --out`.")
     path = folder / CONFIG
+    if not path.exists() and (folder / "meta.json").exists():
+        raise MerlinError(f"{folder}: is a dataset, not a run; train on it with `merlin train`.")
     content = read_json(path, "a run folder")
     if content.get("format") != FORMAT or content.get("schema") != SCHEMA:
         raise MerlinError(f"{path}: was written by another version of merlin.")

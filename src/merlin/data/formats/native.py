@@ -97,12 +97,14 @@ def load(path: str | Path) -> Dataset:
     """Open a dataset folder as memory maps, after checking every file and every number."""
     folder = Path(path)
     if not folder.exists():
-        raise MerlinError(f"{folder}: no such dataset; give a folder or the name of a task.")
+        raise MerlinError(f"{folder}: no such dataset; check the path.")
     if not folder.is_dir():
         raise MerlinError(
             f"{folder}: is a file, not a dataset folder, and of no known format; give a folder, or "
             "a file named .csv, .tsv, .parquet, .hdf5, .npz, .pkl or .txt."
         )
+    if not (folder / "meta.json").exists() and (folder / "run.json").exists():
+        raise MerlinError(f"{folder}: is a run, not a dataset; give the data it was trained on.")
     meta = read_json(folder / META, "a dataset folder")
     _check_meta(meta, folder)
     arrays: dict[str, Any] = {name: _open(folder, name, meta["files"]) for name in _required(meta)}

@@ -30,7 +30,7 @@ def exhibit(file: Path, task: Task, episodes: int) -> dict[str, Any]:
         return {**entry, "kind": "live", **_acting(weights, task), "arena": _floor(arena)}
     played = play(load_policy(file), task, episodes=episodes)
     places = None if weights is None else weights.places
-    return {**entry, "kind": "recorded", "recorded": recorded(played, task, places)}
+    return {**entry, "kind": "recorded", "recorded": recorded(played, task, places, arena)}
 
 
 def _arena(task: Task) -> Arena | None:
@@ -90,15 +90,21 @@ def _floor(arena: Arena) -> dict[str, Any]:
     }
 
 
-def recorded(played: Rollout, task: Task, places: Places | None = None) -> dict[str, Any]:
-    """Paths and goals for the page to draw, over the map of the policy if it has one."""
+def recorded(
+    played: Rollout, task: Task, places: Places | None = None, arena: Arena | None = None
+) -> dict[str, Any]:
+    """Paths and goals for the page to draw, over walls and the map of the policy, if any."""
     success, achieved, desired = played.success[:, -1], played.achieved_goals, played.desired_goals
     drawn = places is not None and achieved.shape[-1] in (2, 3)
     centres = places.centres if places is not None and drawn else np.zeros((0, 3), np.float32)
+    views = _views(achieved, desired, centres, task.tolerance)
+    if arena is not None:
+        edges = {"low": [-BOUND, -BOUND], "high": [BOUND, BOUND], "walls": arena.walls}
+        views = [{**view, **edges} for view in views]
     return {
         "summary": f"{int(success.sum())} of {len(success)} successful",
         "success": played.success.astype(bool).tolist(),
-        "views": _views(achieved, desired, centres, task.tolerance),
+        "views": views,
         "map": _map(places, achieved, desired) if places is not None and drawn else None,
     }
 
@@ -169,4 +175,5 @@ def _view(
         "paths": paths.astype(float).round(4).tolist(),
         "goals": goals.astype(float).round(4).tolist(),
         "places": centres.astype(float).round(4).tolist(),
+        "walls": [],
     }

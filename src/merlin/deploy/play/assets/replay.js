@@ -56,9 +56,22 @@ function makeReplay(holder, onChange) {
     const place = axes(context, colour, width, height, view);
     const goals = view.goals[episode];
     const paths = view.paths[episode];
+    context.save();
+    context.beginPath();
+    context.rect(MARGIN.left, MARGIN.top, width - MARGIN.left - MARGIN.right, height - MARGIN.top - MARGIN.bottom);
+    context.clip();
+    view.walls.forEach((wall) => drawWall(context, colour, place, wall));
     if (recorded.map) drawMap(context, colour, place, view);
     goals.forEach((goal) => drawGoal(context, colour, place, goal, view));
     paths.forEach((path) => drawPath(context, colour, place, path));
+    context.restore();
+  }
+
+  function drawWall(context, colour, place, [left, bottom, right, top]) {
+    const [x, y] = place([left, top]);
+    const [end, floor] = place([right, bottom]);
+    context.fillStyle = colour("wall");
+    context.fillRect(x, y, end - x, floor - y);
   }
 
   /** A frame with the ranges of both axes; planes are drawn to scale. */
