@@ -224,9 +224,9 @@ def _judge_goals(
         wanted = np.repeat(group, len(rows), axis=0)
         scale = close.scale.astype(np.float32)
         hits = rehearse(policy, known, tiled, wanted, scale, close.radius, steps, stay)
+        each = np.asarray(hits).reshape(len(group), -1)
         likely = stated.within(*tiled, wanted)[:, -1].reshape(len(group), -1).mean(axis=1)
-        hits = np.asarray(hits).reshape(len(group), -1)
-        for goal, hit, share in zip(group, hits, likely, strict=True):
+        for goal, hit, share in zip(group, each, likely, strict=True):
             episodes, after = passing(data, goal, close)
             found = _judged(goal, len(episodes), after, share, hit, steps, begin[1], useful)
             judged.append(found)
