@@ -36,7 +36,7 @@ from merlin.learners.judge import bin_horizons
 
 DATA = (
     *("PointRooms-expert", "PointRooms-random", "Reacher-expert", "Reacher-random"),
-    *("FetchReach-expert", "FetchReach-random"),
+    *("SawyerReach-random", "SawyerDoor-expert"),
 )
 HELD_OUT, ASKED, NEIGHBOURS = 0.1, 8_000, 5
 

@@ -82,6 +82,8 @@ def test_ready_goals_are_reached_and_those_outside_are_not_supported(run, found)
     beyond = found.goals[-len(OUTSIDE) :]
     assert len(ready) >= 4
     assert all(goal.word == NOT and goal.support == 0 for goal in beyond)
+    assert all(goal.recorded_within == 0 for goal in beyond)
+    assert min(goal.recorded_within for goal in ready) > 0
     assert np.mean([success(run.policy, "PointReach", g.goal) for g in ready]) >= 0.8
     assert max(success(run.policy, "PointReach", g.goal) for g in beyond) == 0
 

@@ -243,7 +243,7 @@ def _judged(
     begins: Float[np.ndarray, "starts goal"],
     useful: bool,
 ) -> GoalTrust:
-    """Confidence is the share of rehearsals that arrive, reduced where the support is small."""
+    """Shares of rehearsals and of recorded behaviour, reduced where the support is small."""
     arrived = hit <= steps
     belief = support / (support + 1)
     low, high = bootstrap_interval(arrived[None].astype(float))
@@ -255,7 +255,7 @@ def _judged(
         ci95=[belief * low, belief * high] if len(hit) > 1 else None,
         support=support,
         recorded_steps=float(np.median(after)) if support else None,
-        recorded_within=float(recorded_within),
+        recorded_within=belief * float(recorded_within),
         reached=int(arrived.sum()),
         rehearsals=len(hit),
         steps=float(np.median(hit[arrived])) if arrived.any() else None,
