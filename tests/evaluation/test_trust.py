@@ -9,7 +9,7 @@ import pytest
 
 import merlin
 from helpers.log_data import write_log
-from helpers.sizes import SCHEDULE, SMALL
+from helpers.sizes import SCHEDULE
 from merlin.cli import main
 from merlin.data.goal_table import check_goals, read_goals
 from merlin.data.splits import hold_out, take
@@ -18,10 +18,19 @@ from merlin.errors import MerlinError
 from merlin.evaluation.evaluate import play
 from merlin.evaluation.support import Nearness, lacks, nearness, passing, spread
 from merlin.evaluation.trust import CARE, NOT, READY, trust, verdict, word
-from merlin.learners import Merlin, MerlinPlus
+from merlin.learners import Merlin, distance
 from merlin.policies.base import FunctionPolicy, Policy
 
 OUTSIDE = np.array([[9, 0], [-8, 8], [0, -12]], np.float32)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """Fit a small model of the steps to a goal, to less data."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distance, "HIDDEN", (64, 64))
+        patch.setattr(distance, "PAIRS", 30_000)
+        yield
 
 
 class Towards(Policy):
@@ -73,6 +82,8 @@ def test_ready_goals_are_reached_and_those_outside_are_not_supported(run, found)
     beyond = found.goals[-len(OUTSIDE) :]
     assert len(ready) >= 4
     assert all(goal.word == NOT and goal.support == 0 for goal in beyond)
+    assert all(goal.recorded_within == 0 for goal in beyond)
+    assert min(goal.recorded_within for goal in ready) > 0
     assert np.mean([success(run.policy, "PointReach", g.goal) for g in ready]) >= 0.8
     assert max(success(run.policy, "PointReach", g.goal) for g in beyond) == 0
 
@@ -92,8 +103,8 @@ def test_a_policy_predicts_better_than_the_baselines(found):
     for name in ("other_goal", "nearest_state", "nearest_state_and_goal", "mean_action"):
         assert soon["policy"]["ci95"][1] < soon[name]["ci95"][0]
     assert found.held_out_episodes == 40
-    assert found.steps["by"].startswith("the 5 nearest")
-    assert found.steps["rank_correlation"] > 0.1
+    assert found.steps["rank_correlation"] > 0.7
+    assert max(row["error"] for row in found.steps["within"]) < 0.1
 
 
 def test_a_useless_policy_is_ready_for_nothing(reach):
@@ -105,16 +116,11 @@ def test_a_useless_policy_is_ready_for_nothing(reach):
     assert "no better with the right goal" in verdict(found)
 
 
-def test_a_judge_tells_the_steps(reach):
-    small = {"model_hidden": (16,), "distance_hidden": (32,), "guide_hidden": (16,)}
-    learner = MerlinPlus(**SMALL, **small, candidates=1, depth=1, learning_rate=5e-3)
-    trained = merlin.train(learner, replace(reach, task=None), updates=400, eval_every=400)
+def test_data_that_is_not_that_of_the_run_is_refused(reach):
+    learner = Merlin(hidden=(8,), batch_size=8)
+    trained = merlin.train(learner, replace(reach, task=None), updates=1, eval_every=1)
     with pytest.raises(MerlinError, match="changed since"):
         trained.trust(data=take(reach, range(20)))
-    steps = trained.trust(reach.achieved_goals[:2], tolerance=1.0).steps
-    assert steps["by"] == "the policy's temporal distance"
-    assert steps["error"]["mean"] < 15
-    assert steps["bins"][0]["true"] < steps["bins"][-1]["true"]
 
 
 def test_where_staying_counts_a_policy_that_passes_has_not_reached_the_goal():

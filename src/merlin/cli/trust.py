@@ -150,10 +150,16 @@ def _print(run: str, sentence: str, about: dict[str, Any]) -> None:
         errors.add_row(label, *(_interval(row[name]) for name in names))
     console().print(errors)
     steps = about["steps"]
-    print(f"steps to the goal by {steps['by']}: off by {_interval(steps['error'])}")
+    print(
+        f"steps to the goal, up to {steps['limit']}, by a model of the training episodes: off by "
+        f"{_interval(steps['error'])}"
+    )
+    for row in steps["within"]:
+        print(f"  probability of {row['steps']} steps or fewer: off by {row['error']:.3f}")
     goals = Table(
         "goal", "verdict", "confidence", "episodes near", "rehearsals", "steps", "recorded"
     )
+    goals.add_column(f"recorded within {steps['limit']}")
     for goal in about["goals"]:
         goals.add_row(
             ", ".join(f"{x:.3g}" for x in goal["goal"][:6]),
@@ -163,6 +169,7 @@ def _print(run: str, sentence: str, about: dict[str, Any]) -> None:
             f"{goal['reached']} of {goal['rehearsals']}",
             _number(goal["steps"]),
             _number(goal["recorded_steps"]),
+            f"{goal['recorded_within']:.2f}",
         )
     console().print(goals)
     if about["lacks"]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 RESAMPLES = 2000
 
@@ -58,6 +58,15 @@ def bootstrap_interval(
 def summary(scores: Float[np.ndarray, "seeds episodes"]) -> dict[str, Any]:
     """Mean and 95 % interval, in the form used in all reports."""
     return {"mean": float(scores.mean()), "ci95": list(bootstrap_interval(scores))}
+
+
+def mean_over_episodes(
+    values: Float[np.ndarray, " rows"], episode: Int[np.ndarray, " rows"]
+) -> dict[str, Any]:
+    """The mean over episodes of each episode's mean; the interval resamples episodes."""
+    each = np.array([values[episode == e].mean() for e in np.unique(episode)])
+    interval = list(bootstrap_interval(each[None])) if len(each) > 1 else None
+    return {"mean": float(each.mean()), "ci95": interval}
 
 
 def mean_and_deviation(scores: Float[np.ndarray, " seeds"]) -> tuple[float, float | None]:

@@ -9,12 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Float, Int
 from scipy.spatial import cKDTree
-from scipy.stats import spearmanr
 
 from merlin.data import Dataset
 from merlin.errors import MerlinError
@@ -27,8 +24,9 @@ from merlin.evaluation.held_out import (
     longest_horizon,
 )
 from merlin.evaluation.rehearsal import rehearse, transitions
-from merlin.evaluation.statistics import bootstrap_interval
-from merlin.evaluation.support import Nearness, in_words, lacks, nearness, passing, spread
+from merlin.evaluation.stated_steps import StatedSteps, check_steps, fit_steps
+from merlin.evaluation.statistics import bootstrap_interval, mean_over_episodes
+from merlin.evaluation.support import in_words, lacks, nearness, passing, spread
 from merlin.policies.base import Policy
 
 READY, CARE, NOT = "ready", "try with care", "not supported"
@@ -44,7 +42,6 @@ ROWS = 768
 """Number of rehearsals that run at once, which limits memory use."""
 BINS = ((1, 5), (6, 20), (21, 100))
 """Ranges of steps to the goal for which errors are reported separately."""
-NEIGHBOURS = 5
 HELPFUL = 3
 """The number of goals listed as those that need recordings most."""
 
@@ -59,6 +56,7 @@ class GoalTrust:
     ci95: list[float] | None
     support: int  # training episodes that pass near it
     recorded_steps: float | None  # median over those episodes, from their first state
+    recorded_within: float  # probability that recorded behaviour gets near it (see `StatedSteps`)
     reached: int  # rehearsals that arrive, and stay if staying counts
     rehearsals: int  # each starts from a different held-out state
     steps: float | None  # median over the rehearsals that arrive
@@ -111,12 +109,12 @@ def trust(
     # Shifted by half, most pairs get a goal of another episode.
     wrong = np.roll(pairs.goal, len(pairs.goal) // 2)
     misled, unlikely = ask(policy, held_out, pairs, goal=wrong)
-    neighbours = _neighbours(data, recorded, held_out, pairs)
+    nearest_state, nearest_both = _neighbours(data, recorded, held_out, pairs)
     guesses = {
         "policy": actions,
         "other_goal": misled,
-        "nearest_state": data.actions[neighbours.state_action],
-        "nearest_state_and_goal": data.actions[recorded.action[neighbours.pair[:, 0]]],
+        "nearest_state": data.actions[nearest_state],
+        "nearest_state_and_goal": data.actions[nearest_both],
         "mean_action": np.broadcast_to(data.actions.mean(0), actions.shape),
     }
     errors = {name: action_error(held_out, pairs, guess) for name, guess in guesses.items()}
@@ -128,7 +126,8 @@ def trust(
         some = np.random.default_rng(seed).permutation(len(held_out.achieved_goals))[:5000]
         goals = spread(held_out.achieved_goals[np.sort(some)], GOALS, close.scale)
     asked = np.asarray(goals, np.float32)
-    judged = _judge_goals(policy, data, held_out, asked, close, useful, stay)
+    stated = fit_steps(data, held_out, close)
+    judged = _judge_goals(policy, data, held_out, asked, stated, useful, stay)
     weakest = sorted(
         (g for g in judged if g.word != READY), key=lambda g: (g.support, g.confidence)
     )
@@ -141,8 +140,8 @@ def trust(
         stay=stay,
         useful=useful,
         prediction=_by_horizon(errors, pairs),
-        log_likelihood=None if likely is None else _mean(likely, pairs.episode),
-        steps=_calibration(policy, held_out, pairs, recorded.horizon[neighbours.pair]),
+        log_likelihood=None if likely is None else mean_over_episodes(likely, pairs.episode),
+        steps=check_steps(stated, held_out, seed),
         goals=judged,
         lacks=lacks(data, close),
         recordings=[g.goal for g in weakest[:HELPFUL]],
@@ -156,14 +155,13 @@ def check_vectors(data: Dataset) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Neighbours:
-    state_action: Int[np.ndarray, " pairs"]  # rows of actions at the nearest recorded state
-    pair: Int[np.ndarray, "pairs k"]  # the nearest recorded pairs of state and goal
+def _neighbours(
+    data: Dataset, recorded: Pairs, held_out: Dataset, pairs: Pairs
+) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+    """The actions of the nearest recorded state, and of the nearest state and goal.
 
-
-def _neighbours(data: Dataset, recorded: Pairs, held_out: Dataset, pairs: Pairs) -> _Neighbours:
-    """The nearest recorded states and pairs, with each dimension divided by its deviation."""
+    Each dimension is divided by its standard deviation.
+    """
 
     def scaled(of: Dataset, at: Pairs) -> tuple[np.ndarray, np.ndarray]:
         return of.observations[at.state] / spreads[0], of.achieved_goals[at.goal] / spreads[1]
@@ -172,20 +170,10 @@ def _neighbours(data: Dataset, recorded: Pairs, held_out: Dataset, pairs: Pairs)
     spreads = [np.where(std > 1e-6, std, 1.0) for std in spreads]
     states, goals = scaled(data, recorded)
     asked, wanted = scaled(held_out, pairs)
-    nearest = cKDTree(states).query(asked)[1]
+    state = cKDTree(states).query(asked)[1]
     tree = cKDTree(np.concatenate([states, goals], axis=1))
-    k = min(NEIGHBOURS, len(states))
-    both = tree.query(np.concatenate([asked, wanted], axis=1), k=range(1, k + 1))[1]
-    return _Neighbours(recorded.action[nearest], both)
-
-
-def _mean(
-    values: Float[np.ndarray, " pairs"], episode: Int[np.ndarray, " pairs"]
-) -> dict[str, Any]:
-    """The mean over episodes of each episode's mean; the interval resamples episodes."""
-    each = np.array([values[episode == e].mean() for e in np.unique(episode)])
-    interval = list(bootstrap_interval(each[None])) if len(each) > 1 else None
-    return {"mean": float(each.mean()), "ci95": interval}
+    both = tree.query(np.concatenate([asked, wanted], axis=1))[1]
+    return recorded.action[state], recorded.action[both]
 
 
 def _by_horizon(errors: Mapping[str, np.ndarray], pairs: Pairs) -> list[dict[str, Any]]:
@@ -193,7 +181,9 @@ def _by_horizon(errors: Mapping[str, np.ndarray], pairs: Pairs) -> list[dict[str
     for low, high in ((1, BINS[-1][1]), *BINS):
         inside = (pairs.horizon >= low) & (pairs.horizon <= high)
         if inside.any():
-            told = {n: _mean(e[inside], pairs.episode[inside]) for n, e in errors.items()}
+            told = {
+                n: mean_over_episodes(e[inside], pairs.episode[inside]) for n, e in errors.items()
+            }
             rows.append({"from": low, "to": high, "pairs": int(inside.sum()), **told})
     return rows
 
@@ -203,38 +193,9 @@ def _useful(gained: Float[np.ndarray, " pairs"], pairs: Pairs) -> bool:
     soon = pairs.horizon <= BINS[0][1]
     if not soon.any():
         return False
-    gain = _mean(gained[soon], pairs.episode[soon])
+    gain = mean_over_episodes(gained[soon], pairs.episode[soon])
     low = gain["mean"] if gain["ci95"] is None else gain["ci95"][0]
     return bool(low > 0)
-
-
-def _calibration(
-    policy: Policy, held_out: Dataset, pairs: Pairs, neighbours: Int[np.ndarray, "pairs k"]
-) -> dict[str, Any]:
-    """The stated number of steps to goals that were reached, compared with the true one."""
-    told = _stated(policy, held_out.observations[pairs.state], held_out.achieved_goals[pairs.goal])
-    if told is None:
-        stated, by = neighbours.mean(axis=1), f"the {NEIGHBOURS} nearest recorded states and goals"
-    else:
-        stated, by = np.asarray(told, np.float64), "the policy's temporal distance"
-    true = pairs.horizon.astype(np.float64)
-    order = np.argsort(stated, kind="stable")
-    varies = np.ptp(stated) > 0 and np.ptp(true) > 0
-    return {
-        "by": by,
-        "error": _mean(np.abs(stated - true), pairs.episode),
-        "bias": _mean(stated - true, pairs.episode),
-        "rank_correlation": float(spearmanr(stated, true).statistic) if varies else None,
-        "bins": [
-            {"stated": float(stated[some].mean()), "true": float(true[some].mean())}
-            for some in np.array_split(order, min(5, len(order)))
-        ],
-    }
-
-
-@eqx.filter_jit
-def _stated(policy: Policy, observations: ArrayLike, goals: ArrayLike) -> Array | None:
-    return jax.vmap(policy.steps_to_goal)(observations, goals)
 
 
 def _starts(held_out: Dataset) -> Int[np.ndarray, " starts"]:
@@ -250,11 +211,11 @@ def _judge_goals(
     data: Dataset,
     held_out: Dataset,
     goals: Float[np.ndarray, "n goal"],
-    close: Nearness,
+    stated: StatedSteps,
     useful: bool,
     stay: bool,
 ) -> list[GoalTrust]:
-    rows, known = _starts(held_out), transitions(data, held_out)
+    rows, known, close = _starts(held_out), transitions(data, held_out), stated.close
     steps = int(min(MOST_STEPS, np.median(data.lengths) - 1))
     begin = held_out.observations[rows], held_out.achieved_goals[rows]
     judged = []
@@ -263,9 +224,12 @@ def _judge_goals(
         wanted = np.repeat(group, len(rows), axis=0)
         scale = close.scale.astype(np.float32)
         hits = rehearse(policy, known, tiled, wanted, scale, close.radius, steps, stay)
-        for goal, hit in zip(group, np.asarray(hits).reshape(len(group), -1), strict=True):
+        each = np.asarray(hits).reshape(len(group), -1)
+        likely = stated.within(*tiled, wanted)[:, -1].reshape(len(group), -1).mean(axis=1)
+        for goal, hit, share in zip(group, each, likely, strict=True):
             episodes, after = passing(data, goal, close)
-            judged.append(_judged(goal, len(episodes), after, hit, steps, begin[1], useful))
+            found = _judged(goal, len(episodes), after, share, hit, steps, begin[1], useful)
+            judged.append(found)
     return judged
 
 
@@ -273,12 +237,13 @@ def _judged(
     goal: Float[np.ndarray, " goal"],
     support: int,
     after: Int[np.ndarray, " episodes"],
+    recorded_within: float,
     hit: Int[np.ndarray, " starts"],
     steps: int,
     begins: Float[np.ndarray, "starts goal"],
     useful: bool,
 ) -> GoalTrust:
-    """Confidence is the share of rehearsals that arrive, reduced where the support is small."""
+    """Shares of rehearsals and of recorded behaviour, reduced where the support is small."""
     arrived = hit <= steps
     belief = support / (support + 1)
     low, high = bootstrap_interval(arrived[None].astype(float))
@@ -290,6 +255,7 @@ def _judged(
         ci95=[belief * low, belief * high] if len(hit) > 1 else None,
         support=support,
         recorded_steps=float(np.median(after)) if support else None,
+        recorded_within=belief * float(recorded_within),
         reached=int(arrived.sum()),
         rehearsals=len(hit),
         steps=float(np.median(hit[arrived])) if arrived.any() else None,

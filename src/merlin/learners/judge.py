@@ -124,11 +124,6 @@ class Judge(eqx.Module):
         visits = jnp.dot(odds, discounts)
         return jnp.log(visits) / math.log(discount)
 
-    def expected_steps(self, state_goal: Float[Array, " inputs"]) -> Float[Array, ""]:
-        """Expected number of steps to the goal, given that it is reached in the same episode."""
-        weights = jax.nn.softmax(self.distance(state_goal)[:-1])
-        return jnp.dot(weights, bin_horizons(self.bins, self.width))
-
     def next_state(
         self, state: Float[Array, " state"], unit: Float[Array, " action"]
     ) -> Float[Array, " state"]:

@@ -138,13 +138,6 @@ class MixturePolicy(GoalPolicy):
         mixture = self.distribution(jnp.asarray(observation), jnp.asarray(goal), horizon)
         return mixture_log_prob(jnp.asarray(action), *mixture)
 
-    def steps_to_goal(self, observation: ArrayLike, goal: ArrayLike) -> Float[Array, ""] | None:
-        if self.judge is None:
-            return None
-        state = self.observation_normaliser(jnp.asarray(observation))
-        wanted = self.goal_normaliser(jnp.asarray(goal))
-        return self.judge.expected_steps(jnp.concatenate([state, wanted]))
-
     def chances(self, key: PRNGKeyArray | None) -> Chances:
         return chances(key, self.candidates, self.components, self.dim)
 

@@ -104,10 +104,6 @@ class Policy(eqx.Module):
         """The log density of an action; None if the policy defines no distribution."""
         return None
 
-    def steps_to_goal(self, observation: ArrayLike, goal: ArrayLike) -> Float[Array, ""] | None:
-        """Expected steps to a goal that is reached; None if the policy estimates no distance."""
-        return None
-
     @property
     def own_horizon(self) -> int | None:
         """The default horizon; None if the policy acts without one unless it is given."""

@@ -52,9 +52,6 @@ class SeeingPolicy(Policy):
         latent = self.encoder(jnp.asarray(observation))
         return self.policy.log_prob(latent, goal, action, horizon)
 
-    def steps_to_goal(self, observation: ArrayLike, goal: ArrayLike) -> Float[Array, ""] | None:
-        return self.policy.steps_to_goal(self.encoder(jnp.asarray(observation)), goal)
-
     @property
     def temperature(self) -> float | None:
         return self.policy.temperature
