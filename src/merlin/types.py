@@ -111,7 +111,7 @@ class Moments(NamedTuple):
 
 
 class Map(NamedTuple):
-    """Places of the data and the paths between them (see `data.places`)."""
+    """Places of the data and the paths between them (see `data.map`)."""
 
     centres: Any  # (places, goal) float32: the goal that stands for each place
     projection: Any  # (goal, goal) float32: distances are those between projected goals

@@ -8,7 +8,7 @@ import pytest
 
 import merlin
 from merlin.deploy.play import write_page
-from merlin.deploy.play.exhibits import recorded
+from merlin.deploy.play.policy_data import recorded
 from merlin.envs.rollout import Rollout
 
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from rich.table import Table
 
-from merlin.bench.choice import Choice
+from merlin.bench.grid_options import GridOptions
 from merlin.cli.show import console
 from merlin.errors import Incomplete, MerlinError
 
 if TYPE_CHECKING:
-    from merlin.bench.order import Share
+    from merlin.bench.schedule import Share
 
-NOT_CHOSEN = Choice()
+NO_OPTIONS = GridOptions()
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Bench:
     """Name of the grid."""
     out: Path | None = None
     """Folder to write the rows to; several grids may share one."""
-    choice: tyro.conf.OmitArgPrefixes[Choice] = NOT_CHOSEN
+    options: tyro.conf.OmitArgPrefixes[GridOptions] = NO_OPTIONS
     engine: str = "local"
     """Where to run cells: local (one worker process per core) or ray."""
     workers: int | None = None
@@ -59,13 +59,13 @@ class Bench:
     def __call__(self) -> dict[str, Any]:
         from merlin.bench.estimate import Speeds, total
         from merlin.bench.grids import make_grid
-        from merlin.bench.order import in_order, shares
         from merlin.bench.results_folder import ResultsFolder
+        from merlin.bench.schedule import in_order, shares
         from merlin.parallel.engine import check_engine
         from merlin.parallel.workers import default_workers
 
         check_engine(self.engine, self.workers, self.address)
-        cells = in_order(make_grid(self.grid, self.choice), Speeds().seconds)
+        cells = in_order(make_grid(self.grid, self.options), Speeds().seconds)
         results = None
         if self.out is not None:
             results = ResultsFolder(self.out)
@@ -141,8 +141,8 @@ class Bench:
     def _command(self) -> str:
         """The command as given, without options that do not change the rows."""
         words = ["merlin", "bench", self.grid]
-        for field in dataclasses.fields(self.choice):
-            value = getattr(self.choice, field.name)
+        for field in dataclasses.fields(self.options):
+            value = getattr(self.options, field.name)
             if value != field.default:
                 words.append(f"--{field.name.replace('_', '-')}")
                 if isinstance(value, tuple):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from merlin.deploy.graph import Graph, Value
-from merlin.deploy.lookahead import NO_LUCK, pick
+from merlin.deploy.mixture import NO_LUCK, pick
 from merlin.deploy.networks import Cnn, forward
 from merlin.deploy.weights import Weights, read
 from merlin.errors import MerlinError
@@ -87,13 +87,13 @@ def build(weights: Weights, *chances: np.ndarray) -> bytes:
     told: Any = Value(graph, "horizon", np.zeros(1, np.float32))
     near: Any = None
     unasked: Any = None
-    if weights.places is not None:
+    if weights.map is not None:
         unasked = told == UNTOLD
-        goal, steps, near = weights.places.heading(state, goal)
+        goal, steps, near = weights.map.heading(state, goal)
         told = np.where(unasked, steps, told)
     state, goal = seen.standardised(state), wanted.standardised(goal)
     if weights.horizon is not None:
-        chosen = weights.judge is None and weights.places is None
+        chosen = weights.judge is None and weights.map is None
         default = weights.horizon if chosen else UNTOLD
         graph.constants["horizon"] = np.array([default], np.float32)
     size = len(weights.action_scale)

@@ -1,6 +1,6 @@
 """Feed-forward networks and CNNs on NumPy arrays, with any number of leading axes.
 
-This module and `lookahead` use only operations that `graph.Value` also supports: the ONNX graph of
+This module and `mixture` use only operations that `graph.Value` also supports: the ONNX graph of
 a policy is traced from this code.
 """
 

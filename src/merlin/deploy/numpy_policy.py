@@ -20,8 +20,8 @@ from merlin.io.observations import batch_size, checked, state_and_goal
 from merlin.training.layout import policy_file
 
 if TYPE_CHECKING:  # only mixtures and maps need them, see `weights`
-    from merlin.deploy.lookahead import Mixture
-    from merlin.deploy.places import Places, Reach
+    from merlin.deploy.map import Map, Reach
+    from merlin.deploy.mixture import Mixture
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -39,8 +39,8 @@ def load(
     if path.suffix == SUFFIX:
         return OnnxPolicy(path)
     weights = read(path)
-    if weights.places is not None:
-        return MapPolicy(weights, weights.places)
+    if weights.map is not None:
+        return MapPolicy(weights, weights.map)
     return Policy(weights) if weights.simple else MixturePolicy(weights)
 
 
@@ -245,9 +245,9 @@ class MapPolicy(MixturePolicy):
     It acts with the noise it was evaluated with, from its own generator.
     """
 
-    def __init__(self, weights: Weights, places: "Places"):
+    def __init__(self, weights: Weights, policy_map: "Map"):
         super().__init__(weights)
-        self._places = places
+        self._map = policy_map
         self._sought: tuple[bytes, Any] = b"", None  # the latest goal and its place
         first, *others = weights.layers
         inputs = sum(self._sizes)
@@ -260,29 +260,29 @@ class MapPolicy(MixturePolicy):
         raw = np.concatenate([state, goal], dtype=np.float32)
         self._check(raw)
         state, goal = raw[: self._sizes[0]], raw[self._sizes[0] :]
-        cell = self._places.cell(state, self._place(goal))
-        near = self._places.near(cell)
+        cell = self._map.cell(state, self._place(goal))
+        near = self._map.near(cell)
         if horizon is None and near:
             return self._choose(raw)
-        waypoint, steps = self._places.waypoint(cell)
+        waypoint, steps = self._map.waypoint(cell)
         towards = goal if near else waypoint
         told = float(steps) if horizon is None else horizon
         _, mixture = self._mixtures(state, towards, [told])
         noise = self._rng.standard_normal((1, len(self.weights.action_scale)), np.float32)
         luck = np.zeros((1, self.weights.components), np.float32)
-        drawn = self.weights.gaussians.draw(mixture, luck, self._places.temperature * noise)
+        drawn = self.weights.gaussians.draw(mixture, luck, self._map.temperature * noise)
         return self.weights.action_centre + self.weights.action_scale * drawn[0]
 
     def _place(self, goal: np.ndarray) -> Any:
         """The place of a goal; looked up once while the goal stays the same."""
         key = goal.tobytes()
         if key != self._sought[0]:
-            self._sought = key, self._places.place(goal)
+            self._sought = key, self._map.place(goal)
         return self._sought[1]
 
     def _choose(self, raw: np.ndarray) -> np.ndarray:
         """The proposal that the critic prefers, for a checked state and goal in one vector."""
-        from merlin.deploy.lookahead import NO_LUCK
+        from merlin.deploy.mixture import NO_LUCK
 
         weights = self.weights
         assert weights.critic is not None
@@ -296,4 +296,4 @@ class MapPolicy(MixturePolicy):
     def reach(self, observation: Any, goal: Any) -> "Reach":
         """Whether the map has a path from a state to a goal, its length, and a confidence."""
         state = checked(observation, (self._sizes[0],), "observation")
-        return self._places.reach(state, checked(goal, (self._sizes[1],), "goal"))
+        return self._map.reach(state, checked(goal, (self._sizes[1],), "goal"))

@@ -22,8 +22,8 @@ from merlin.io.schema import read_as
 from merlin.training.policy_schema import read_policy
 
 if TYPE_CHECKING:  # imported on first use: a plain policy, as most are, needs none of them
-    from merlin.deploy.lookahead import Critic, Gaussians, Judge
-    from merlin.deploy.places import Places
+    from merlin.deploy.map import Map
+    from merlin.deploy.mixture import Critic, Gaussians, Judge
 
 MOST_STEP = 4096
 """Upper bound on strides, padding and numbers of bins."""
@@ -58,7 +58,7 @@ class Weights:
     The network takes the normalised observation, the normalised goal and, unless `horizon` is None,
     the embedded horizon. Its output has the size of an action, or twice that, where the second half
     is the standard deviation. With several `components`, it contains means, standard deviations and
-    weights. `judge` evaluates their proposals. With `places`, the goal and the horizon are those of
+    weights. `judge` evaluates their proposals. With a `map`, the goal and the horizon are those of
     the next waypoint; near goals have no horizon, and `critic` chooses among proposals.
 
     A hierarchical policy also has `low`. The first network then outputs a subgoal direction, and
@@ -86,7 +86,7 @@ class Weights:
     components: int = 1
     judge: "Judge | None" = None
     low: tuple[Layer, ...] = ()
-    places: "Places | None" = None
+    map: "Map | None" = None
     critic: "Critic | None" = None
 
     @property
@@ -97,7 +97,7 @@ class Weights:
     @property
     def simple(self) -> bool:
         """Whether there is a single component, no judge and no map."""
-        return self.components == 1 and self.judge is None and self.places is None
+        return self.components == 1 and self.judge is None and self.map is None
 
     @property
     def clipped(self) -> bool:
@@ -123,7 +123,7 @@ class Weights:
     @cached_property
     def gaussians(self) -> "Gaussians":
         """The interpretation of the network's outputs as a mixture."""
-        from merlin.deploy.lookahead import Gaussians
+        from merlin.deploy.mixture import Gaussians
 
         constants = self.constants
         haste = np.array(constants.haste, np.float32)
@@ -176,7 +176,7 @@ class Weights:
             and (not self.low or fits(self.low, states + self.layers[-1].bias.size, (actions,)))
             and (self.cnn is None or self.cnn.fits())
             and (judge is None or judge.fits(states, goals, actions, self.max_period))
-            and (self.places is None or self.places.fits(states, goals))
+            and (self.map is None or self.map.fits(states, goals))
             and (self.critic is None or fits(self.critic.layers, states + goals + actions, (1,)))
         )
 
@@ -240,9 +240,9 @@ def _weights(
         max_period = min(max_period, float(settings.max_horizon))
     try:
         cnn, arrays = _cnn(arrays, about, constants)
-        places, arrays = _places(arrays, settings)
+        policy_map, arrays = _map(arrays, settings)
         judge = _judge(arrays, settings, max_period, constants)
-        critic = None if places is None else _critic(arrays, settings)
+        critic = None if policy_map is None else _critic(arrays, settings)
         layers, low = _layers(arrays, "net.layers."), _layers(arrays, "net.low.layers.")
         layers = layers or _layers(arrays, "net.high.layers.")
         for name in ("observation_normaliser", "goal_normaliser"):
@@ -255,7 +255,7 @@ def _weights(
         return None
     states = about["observation_shape"][0] if cnn is None else cnn.features
     goals = about["goal_dim"] if cnn is None or not goal_image else cnn.features
-    horizon = settings.horizon if places is None else places.least
+    horizon = settings.horizon if policy_map is None else policy_map.least
     return Weights(
         **vectors,
         layers=layers,
@@ -268,7 +268,7 @@ def _weights(
         components=settings.components,
         judge=judge,
         low=low,
-        places=places,
+        map=policy_map,
         critic=critic,
     )
 
@@ -344,7 +344,7 @@ def _judge(
     """Remove the judge from the arrays and return it, if the policy has one."""
     if "judge.square_error" not in arrays:
         return None
-    from merlin.deploy.lookahead import Judge
+    from merlin.deploy.mixture import Judge
 
     return Judge(
         distance=_layers(arrays, "judge.distance.layers."),
@@ -363,19 +363,19 @@ def _judge(
 
 def _critic(arrays: dict[str, np.ndarray], settings: Settings) -> "Critic":
     """Remove the critic of a map's executor from the arrays and return it."""
-    from merlin.deploy.lookahead import Critic
+    from merlin.deploy.mixture import Critic
 
     layers, error = _layers(arrays, "critic.layers."), float(arrays.pop("square_error"))
     return Critic(layers, error, settings.caution)
 
 
-def _places(
+def _map(
     arrays: dict[str, np.ndarray], settings: Settings
-) -> "tuple[Places | None, dict[str, np.ndarray]]":
+) -> "tuple[Map | None, dict[str, np.ndarray]]":
     """The map, if the policy has one, and the arrays of the executor."""
     if "map.centres" not in arrays:
         return None, arrays
-    from merlin.deploy.places import Hazard, Places
+    from merlin.deploy.map import Hazard, Map
 
     own: dict[str, np.ndarray] = {}
     others: dict[str, np.ndarray] = {}
@@ -388,4 +388,4 @@ def _places(
     # Files of earlier versions have none: their distances are those between goals.
     own.setdefault("projection", np.eye(own["centres"].shape[1], dtype=np.float32))
     least, temperature = min(settings.lags), settings.temperature
-    return Places(**own, hazard=hazard, least=least, temperature=temperature), others
+    return Map(**own, hazard=hazard, least=least, temperature=temperature), others

@@ -56,7 +56,7 @@ class Hazard:
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class Map:
     """The map stored in a policy file."""
 
     centres: np.ndarray  # (places, goal)
