@@ -16,7 +16,7 @@ from merlin.deploy.networks import ACTIVATIONS, Layer, forward
 from merlin.deploy.onnx_policy import SUFFIX, OnnxPolicy
 from merlin.deploy.weights import Weights, read
 from merlin.errors import MerlinError
-from merlin.io.observations import batch_size, checked, state_and_goal
+from merlin.io.observations import checked, rows_of, state_and_goal
 from merlin.training.layout import policy_file
 
 if TYPE_CHECKING:  # only mixtures and maps need them, see `weights`
@@ -59,6 +59,12 @@ class Policy:
         scale = np.concatenate([weights.observation_scale, weights.goal_scale])
         self._sizes = states, goals
         self._cnn = weights.cnn
+        image = None if weights.cnn is None else weights.cnn.shape
+        self._shapes: dict[str, tuple[int, ...]] = {
+            "observation": image or (states,),
+            "goal": image if image and weights.goal_image else (goals,),
+            "horizon": (),
+        }
         # The shapes of inputs that can be used as they are; images never can.
         self._states = None if weights.cnn else (states,)
         self._goals = None if weights.cnn else (goals,)
@@ -104,22 +110,10 @@ class Policy:
         state, wanted = state_and_goal(observation, goal)
         if horizon is None and self._fits(state, self._states) and self._fits(wanted, self._goals):
             return self._act(state, wanted, None)
-        cnn, (states, goals) = self._cnn, self._sizes
-        image = None if cnn is None else cnn.shape
-        shape = image if image is not None and self.weights.goal_image else (goals,)
-        parts = {"observation": checked(state, image or (states,), "observation")}
-        parts["goal"] = checked(wanted, shape, "goal")
-        if horizon is not None:
-            parts["horizon"] = checked(horizon, (), "horizon")
-        dimensions = {"observation": len(image or (states,)), "goal": len(shape), "horizon": 0}
-        rows = batch_size({name: (x, dimensions[name]) for name, x in parts.items()})
+        parts, rows = rows_of(state, wanted, horizon, self._shapes)
         if rows is None:
             return self._seen(**parts)
-        spread = {
-            name: np.broadcast_to(x, (rows, *x.shape[x.ndim - dimensions[name] :]))
-            for name, x in parts.items()
-        }
-        each = ({name: x[row] for name, x in spread.items()} for row in range(rows))
+        each = ({name: x[row] for name, x in parts.items()} for row in range(rows))
         return np.stack([self._seen(**one) for one in each])
 
     @staticmethod
