@@ -12,6 +12,7 @@ import tyro
 from rich.table import Table
 
 from merlin.bench.grid_options import GridOptions
+from merlin.cli.options import RUN_AGAIN
 from merlin.cli.show import console
 from merlin.errors import Incomplete, MerlinError
 
@@ -120,8 +121,7 @@ class Bench:
                 quiet=False,
             )
         except KeyboardInterrupt:
-            print("merlin: stopped; run the same command again to resume.", file=sys.stderr)
-            sys.exit(130)
+            raise KeyboardInterrupt(RUN_AGAIN) from None
         rows = [results.rows[cell.name] for cell in cells]
         failed = sorted({row.cell for row in rows if not row.done})
         if not self.json:

@@ -29,7 +29,6 @@ from merlin.learners.ogbench import (
     actor_goals,
     check_shares,
     cloning_log_prob,
-    evaluate,
     evaluate_twins,
     inputs_of,
     make_actor,
@@ -38,7 +37,7 @@ from merlin.learners.ogbench import (
     value_goals,
 )
 from merlin.nets.layers import MLP
-from merlin.nets.td import ddpg_bc_loss, expectile_loss, reach_reward
+from merlin.nets.td import ddpg_bc_loss, estimates, expectile_loss, reach_reward
 from merlin.policies.goal import ClippedPolicy, policy_fields, transitions
 from merlin.types import Batch, Metrics, Spec
 
@@ -104,10 +103,10 @@ class GCIQL(OGBenchLearner[Critics]):
         goals = batch.goals["value"]
         x, next_x = transitions(policy, batch, goals)
         taken = jnp.concatenate([x, policy.in_units(batch.action)], axis=1)
-        advantage = jnp.min(evaluate_twins(target, taken), axis=0) - evaluate(value.value, x)
+        advantage = jnp.min(evaluate_twins(target, taken), axis=0) - estimates(value.value, x)
         value_loss = jnp.mean(expectile_loss(advantage, advantage, self.expectile))
         reward, mask = reach_reward(goals.reached)
-        next_value = evaluate(jax.lax.stop_gradient(value.value), next_x)
+        next_value = estimates(jax.lax.stop_gradient(value.value), next_x)
         wanted = reward + self.discount * mask * next_value
         estimate = evaluate_twins(value.twins, taken)
         critic_loss = jnp.sum(jnp.mean((wanted - estimate) ** 2, axis=1))

@@ -24,7 +24,13 @@ from merlin.data.goals import Geometric, Goals
 from merlin.errors import MerlinError
 from merlin.learners.base import Learner, check_sizes
 from merlin.nets.layers import MLP, descend, polyak
-from merlin.nets.td import advantage_weight, expectile_loss, reach_reward, unit_log_prob
+from merlin.nets.td import (
+    advantage_weight,
+    estimates,
+    expectile_loss,
+    reach_reward,
+    unit_log_prob,
+)
 from merlin.policies.goal import ClippedPolicy, with_net
 from merlin.types import Batch, Metrics, Spec
 
@@ -157,13 +163,8 @@ def inputs_of(spec: Spec) -> int:
     return spec.observation_shape[0] + spec.goal_dim
 
 
-def evaluate(net: MLP, x: Float[Array, "batch inputs"]) -> Float[Array, " batch"]:
-    """Apply a network with a single output to a batch."""
-    return jax.vmap(net)(x)[:, 0]
-
-
 def evaluate_twins(twins: Twins, x: Float[Array, "batch inputs"]) -> Float[Array, "2 batch"]:
-    return jnp.stack([evaluate(net, x) for net in twins])
+    return jnp.stack([estimates(net, x) for net in twins])
 
 
 def cloning_log_prob(
