@@ -77,6 +77,11 @@ class Bench:
         workers = self.workers or default_workers()
         time = total(left, speeds, workers)
         said = f"{len(cells)} cells, {len(left)} to run, {time}, {workers} at a time"
+        rest = {
+            "missing": len(left),
+            "seconds": round(time.seconds),
+            "unknown": [cell.name for cell in time.unknown],
+        }
         if self.plan:
             found = shares(cells, {cell.name for cell in left}, speeds.seconds)
             if not self.json:
@@ -85,20 +90,13 @@ class Bench:
             return {
                 "shares": [{**dataclasses.asdict(one), "missing": one.missing} for one in found],
                 "cells": len({cell.name for cell in cells}),
-                "missing": len(left),
-                "seconds": round(time.seconds),
-                "unknown": [cell.name for cell in time.unknown],
+                **rest,
             }
         if self.dry_run:
             if not self.json:
                 self._print(cells, {cell.name for cell in left}, speeds)
                 print(said)
-            return {
-                "cells": [cell.name for cell in cells],
-                "missing": len(left),
-                "seconds": round(time.seconds),
-                "unknown": [cell.name for cell in time.unknown],
-            }
+            return {"cells": [cell.name for cell in cells], **rest}
         if self.out is None:
             raise MerlinError("--out: is missing; give the folder to write the rows to.")
         print(said, file=sys.stderr)
