@@ -24,6 +24,21 @@ class Layer(NamedTuple):
     bias: np.ndarray  # (outputs,)
 
 
+class Standardiser(NamedTuple):
+    """Centres, scales and clips inputs, as `nets.layers.Normaliser` does."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+    limit: np.ndarray  # clipping range of the scaled inputs
+
+    def __call__(self, x: Any) -> Any:
+        return np.minimum(np.maximum((x - self.mean) * self.scale, -self.limit), self.limit)
+
+    def fits(self, size: int) -> bool:
+        """Whether all arrays have the right type and size."""
+        return all((array.dtype, array.shape) == (np.float32, (size,)) for array in self)
+
+
 class Filter(NamedTuple):
     """A convolution with zero padding."""
 

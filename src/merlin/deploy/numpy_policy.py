@@ -55,8 +55,9 @@ class Policy:
     def __init__(self, weights: Weights):
         self.weights = weights
         first, *others = weights.layers
-        states, goals = len(weights.observation_mean), len(weights.goal_mean)
-        scale = np.concatenate([weights.observation_scale, weights.goal_scale])
+        observation, goal = weights.observation, weights.goal
+        states, goals = len(observation.mean), len(goal.mean)
+        scale = np.concatenate([observation.scale, goal.scale])
         self._sizes = states, goals
         self._cnn = weights.cnn
         image = None if weights.cnn is None else weights.cnn.shape
@@ -69,8 +70,8 @@ class Policy:
         self._states = None if weights.cnn else (states,)
         self._goals = None if weights.cnn else (goals,)
         self._ones = np.ones(states + goals, np.float32)
-        self._shift = np.concatenate([weights.observation_mean, weights.goal_mean])
-        limit = np.concatenate([weights.observation_limit, weights.goal_limit])
+        self._shift = np.concatenate([observation.mean, goal.mean])
+        limit = np.concatenate([observation.limit, goal.limit])
         self._limit = limit / scale
         self._floor = -self._limit
         self._first_bias = first.bias
@@ -93,7 +94,7 @@ class Policy:
         self._rectifies = weights.constants.activation == "relu"
         self._low = weights.low
         if weights.low:
-            row = np.concatenate([weights.observation_scale, np.ones(len(others[-1].bias))])
+            row = np.concatenate([observation.scale, np.ones(len(others[-1].bias))])
             scaled = (weights.low[0].weight * row[:, None]).astype(np.float32)
             self._low = Layer(scaled, weights.low[0].bias), *weights.low[1:]
         centre, reach = weights.action_centre, weights.action_scale
@@ -184,7 +185,7 @@ class MixturePolicy(Policy):
     def __init__(self, weights: Weights, seed: int = 0):
         super().__init__(weights)
         self._rng = np.random.default_rng(seed)
-        self._scale = np.concatenate([weights.observation_scale, weights.goal_scale])
+        self._scale = np.concatenate([weights.observation.scale, weights.goal.scale])
 
     def _act(self, state: np.ndarray, goal: np.ndarray, horizon: float | None) -> np.ndarray:
         """A given horizon is used without the judge."""

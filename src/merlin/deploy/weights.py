@@ -13,6 +13,7 @@ from merlin.deploy.networks import (
     Cnn,
     Filter,
     Layer,
+    Standardiser,
     fits,
     forward,
     with_length,
@@ -68,12 +69,8 @@ class Weights:
     If the network takes raw features, their mean is 0, their scale is 1, and they are not clipped.
     """
 
-    observation_mean: np.ndarray
-    observation_scale: np.ndarray
-    observation_limit: np.ndarray  # clipping range of normalised inputs
-    goal_mean: np.ndarray
-    goal_scale: np.ndarray
-    goal_limit: np.ndarray
+    observation: Standardiser
+    goal: Standardiser
     layers: tuple[Layer, ...]
     action_centre: np.ndarray
     action_scale: np.ndarray
@@ -150,14 +147,9 @@ class Weights:
     def fits(self) -> bool:
         """Whether all arrays have consistent types and sizes."""
         states, goals, actions = map(
-            len, (self.observation_mean, self.goal_mean, self.action_centre)
+            len, (self.observation.mean, self.goal.mean, self.action_centre)
         )
-        vectors = (
-            *(self.observation_mean, self.observation_scale, self.observation_limit),
-            *(self.goal_mean, self.goal_scale, self.goal_limit),
-            *(self.action_centre, self.action_scale),
-        )
-        sizes = *(states,) * 3, *(goals,) * 3, actions, actions
+        bounds = self.action_centre, self.action_scale
         heads = (
             (actions, 2 * actions)
             if self.components == 1
@@ -167,8 +159,9 @@ class Weights:
         judge, image = self.judge, self.about["observation_shape"]
         told = math.prod(image) if self.cnn is None else self.cnn.features
         return (
-            all(array.dtype == np.float32 for array in vectors)
-            and all(array.shape == (n,) for array, n in zip(vectors, sizes, strict=True))
+            self.observation.fits(states)
+            and self.goal.fits(goals)
+            and all((array.dtype, array.shape) == (np.float32, (actions,)) for array in bounds)
             and states == told
             and goals == (told if self.goal_image else self.about["goal_dim"])
             and actions == self.about["action_dim"]
@@ -245,10 +238,11 @@ def _weights(
         critic = None if policy_map is None else _critic(arrays, settings)
         layers, low = _layers(arrays, "net.layers."), _layers(arrays, "net.low.layers.")
         layers = layers or _layers(arrays, "net.high.layers.")
-        for name in ("observation_normaliser", "goal_normaliser"):
-            clip = np.full_like(arrays[f"{name}.mean"], constants.clip)
-            arrays.setdefault(f"{name}.limit", clip)
-        vectors = {field: arrays.pop(name) for name, field in _VECTORS.items()}
+        observation, goal = (
+            _standardiser(arrays, f"{name}_normaliser", constants.clip)
+            for name in ("observation", "goal")
+        )
+        bounds = {name: arrays.pop(name) for name in ("action_centre", "action_scale")}
     except KeyError:
         return None
     if len(layers) < 2 or arrays:
@@ -257,7 +251,9 @@ def _weights(
     goals = about["goal_dim"] if cnn is None or not goal_image else cnn.features
     horizon = settings.horizon if policy_map is None else policy_map.least
     return Weights(
-        **vectors,
+        observation=observation,
+        goal=goal,
+        **bounds,
         layers=layers,
         horizon=horizon if len(layers[0].weight) > states + goals else None,
         max_period=max_period,
@@ -273,17 +269,10 @@ def _weights(
     )
 
 
-_VECTORS = {
-    "observation_normaliser.mean": "observation_mean",
-    "observation_normaliser.scale": "observation_scale",
-    "observation_normaliser.limit": "observation_limit",
-    "goal_normaliser.mean": "goal_mean",
-    "goal_normaliser.scale": "goal_scale",
-    "goal_normaliser.limit": "goal_limit",
-    "action_centre": "action_centre",
-    "action_scale": "action_scale",
-}
-"""Names in a policy file, except those of layers, and the corresponding field names."""
+def _standardiser(arrays: dict[str, np.ndarray], prefix: str, clip: float) -> Standardiser:
+    """Remove a normaliser from the arrays and return it; old files do not state its limit."""
+    mean, scale = arrays.pop(f"{prefix}.mean"), arrays.pop(f"{prefix}.scale")
+    return Standardiser(mean, scale, arrays.pop(f"{prefix}.limit", np.full_like(mean, clip)))
 
 
 def _layers(arrays: dict[str, np.ndarray], prefix: str) -> tuple[Layer, ...]:
@@ -382,9 +371,8 @@ def _map(
     for name, array in arrays.items():
         part, _, rest = name.partition(".")
         (others if part == "executor" else own)[rest if part != "hazard" else name] = array
-    mean, scale, limit = (own.pop(f"hazard.inputs.{name}") for name in ("mean", "scale", "limit"))
-    layers = _layers(own, "hazard.net.layers.")
-    hazard = Hazard(mean, scale, limit, own.pop("hazard.phi"), layers)
+    inputs = Standardiser(*(own.pop(f"hazard.inputs.{part}") for part in Standardiser._fields))
+    hazard = Hazard(inputs, own.pop("hazard.phi"), _layers(own, "hazard.net.layers."))
     # Files of earlier versions have none: their distances are those between goals.
     own.setdefault("projection", np.eye(own["centres"].shape[1], dtype=np.float32))
     least, temperature = min(settings.lags), settings.temperature

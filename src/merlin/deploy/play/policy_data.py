@@ -54,9 +54,7 @@ def _weights(file: Path) -> Weights | None:
 
 def _acting(weights: Weights, task: Task) -> dict[str, Any]:
     arrays = (
-        *(weights.observation_mean, weights.observation_scale, weights.observation_limit),
-        *(weights.goal_mean, weights.goal_scale, weights.goal_limit),
-        *(weights.action_centre, weights.action_scale),
+        *(*weights.observation, *weights.goal, weights.action_centre, weights.action_scale),
         *(array for layer in (*weights.layers, *weights.low) for array in layer),
     )
     flat = np.concatenate([array.ravel() for array in arrays]).astype("<f4")
