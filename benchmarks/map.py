@@ -27,7 +27,7 @@ import merlin
 import merlin.runtime
 from merlin.data.dataset import Dataset
 from merlin.data.kinetic import kinetic_map
-from merlin.data.places import build_map
+from merlin.data.map import build_map
 
 STEPS = 1000
 """Per episode."""
@@ -91,7 +91,7 @@ def acting() -> dict[str, float]:
     rng = np.random.default_rng(0)
     goals = np.repeat(rng.uniform(-4.5, 4.5, (20, 2)), 1000, axis=0)
     pairs = np.stack([rng.uniform(-4.5, 4.5, goals.shape), goals], axis=1).astype(np.float32)
-    near = mapped._places.heading(pairs[:, 0], pairs[:, 1])[2]
+    near = mapped._map.heading(pairs[:, 0], pairs[:, 1])[2]
     contenders = {
         "merlin": (policies["merlin"], pairs[:CALLS]),
         "towards a waypoint": (mapped, pairs[~near][:CALLS]),

@@ -100,9 +100,9 @@ def official(weights: merlin.runtime.Weights) -> Act:
 
     def act(observation: dict[str, np.ndarray]) -> np.ndarray:
         state = normalised(
-            observation["observation"], weights.observation_mean, weights.observation_scale
+            observation["observation"], weights.observation.mean, weights.observation.scale
         )
-        goal = normalised(observation["desired_goal"], weights.goal_mean, weights.goal_scale)
+        goal = normalised(observation["desired_goal"], weights.goal.mean, weights.goal.scale)
         with torch.no_grad():
             tensors = (
                 torch.tensor(state, dtype=torch.float32).unsqueeze(0),

@@ -25,8 +25,8 @@ from scipy.stats import spearmanr
 import merlin
 from merlin.augment.base import find_phi
 from merlin.collection.collect import collect_cached
+from merlin.data.map import build_map
 from merlin.data.passage_times import draw_passage_times
-from merlin.data.places import build_map
 from merlin.data.splits import hold_out
 from merlin.evaluation.stated_steps import fit_steps, stated_steps
 from merlin.evaluation.support import nearness

@@ -19,7 +19,7 @@ import numpy as np
 import merlin
 from merlin.augment.base import find_phi
 from merlin.collection.collect import collect_cached
-from merlin.data import places
+from merlin.data import map as maps
 from merlin.data.kinetic import kinetic_map
 from merlin.envs.registry import find
 from merlin.evaluation.evaluate import evaluate
@@ -56,14 +56,14 @@ def variants(policy, data, learner):
     how |= {"projection": spaces[own]}
 
     def mapped(**other):
-        found = places.build_map(data, find_phi(data), **how | other)
+        found = maps.build_map(data, find_phi(data), **how | other)
         return replace(policy, map=jax.tree.map(jnp.asarray, found))
 
     yield "default", policy
     yield f"distances in {other} space", mapped(projection=spaces[other])
-    none = jnp.full_like(policy.map.ahead, places.THE_GOAL)
+    none = jnp.full_like(policy.map.ahead, maps.THE_GOAL)
     yield "without the map", replace(policy, map=policy.map._replace(ahead=none))
-    with patch.object(places, "passage_lags", lambda *_: inferred(policy, learner.lags)):
+    with patch.object(maps, "passage_lags", lambda *_: inferred(policy, learner.lags)):
         yield "inferred passages", mapped()
     # The density decides, which is the densest component without a horizon.
     calm = replace(policy.executor, caution=1e9)

@@ -86,10 +86,10 @@ def test_the_runtime_is_independent_of_training():
         reached |= waiting
         paths = [p for p in MODULES if dotted(p) in waiting]
         waiting = set().union(*map(imports, paths)) - reached
-    assert "merlin.deploy.lookahead" in reached
+    assert "merlin.deploy.mixture" in reached
     packages = {".".join(name.split(".")[:2]) for name in reached}
     assert not packages & {"merlin.nets", "merlin.policies", "merlin.learners", "merlin.augment"}
-    for name in ("merlin.deploy.lookahead", "merlin.deploy.networks", "merlin.deploy.graph"):
+    for name in ("merlin.deploy.mixture", "merlin.deploy.networks", "merlin.deploy.graph"):
         assert {n.split(".")[1] for n in imports(Path(*name.split(".")).with_suffix(".py"))} <= {
             "deploy",
             "errors",

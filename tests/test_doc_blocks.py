@@ -80,9 +80,10 @@ def test_scripts_and_targets_exist(page):
     ],
 )
 def test_python_blocks_run(page, home, run_folder, small_hazard, monkeypatch):
-    # Every action of Decision Diffuser is denoised, for minutes at the sizes of its page.
+    # At the sizes of its page, Decision Diffuser is compiled and denoises actions for minutes.
     presets = merlin.DecisionDiffuser.presets
-    monkeypatch.setitem(presets, "small", presets["small"] | {"sampling_steps": 2, "channels": 8})
+    less = {"sampling_steps": 2, "channels": 8, "multipliers": (1, 2)}
+    monkeypatch.setitem(presets, "small", presets["small"] | less)
     names = {"state": np.zeros(2), "goal": np.ones(2), "states": np.zeros((3, 2))}
     names["goals"] = names["states"] + 1
     before = PREPARED.get(page.name)

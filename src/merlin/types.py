@@ -4,11 +4,15 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 Metrics = dict[str, Float[Array, ""]]
 State = Any
 """The training state of a learner: a pytree of arrays, opaque to other code."""
+Horizon = ArrayLike | None
+"""Steps in which to reach a goal; None uses the policy's default."""
+Key = PRNGKeyArray | None
+"""Random key of an action; only stochastic policies need one."""
 
 
 class Trajectories(NamedTuple):
@@ -112,7 +116,7 @@ class Moments(NamedTuple):
 
 
 class Map(NamedTuple):
-    """Places of the data and the paths between them (see `data.places`)."""
+    """Places of the data and the paths between them (see `data.map`)."""
 
     centres: Any  # (places, goal) float32: the goal that stands for each place
     projection: Any  # (goal, goal) float32: distances are those between projected goals

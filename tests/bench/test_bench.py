@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 
-from helpers.bench_cells import SMALL, TINY, content
+from helpers.bench_cells import SMALL, TINY, briefly_timed, content
 from merlin.bench.cells import make_row
 from merlin.bench.results_folder import ResultsFolder, cell_lock
 from merlin.bench.rows import read_rows
@@ -25,7 +25,8 @@ from merlin.report import selection
 BROKEN = replace(TINY, settings=(("batch_size", "0"),))
 
 
-def test_rows_tell_all_that_a_report_needs(tmp_path):
+def test_rows_tell_all_that_a_report_needs(tmp_path, monkeypatch):
+    monkeypatch.setattr("merlin.bench.runner.run_cell", briefly_timed)
     swept = replace(TINY, grid="horizon", horizons=(1, 5))
     timed = replace(TINY, grid="timing", timed=True, updates=3)
     shared = replace(TINY, grid="stitching")
@@ -202,8 +203,9 @@ def timed_cell(algo, pixels):
 
 
 @pytest.mark.more
-def test_the_time_of_every_kind_of_method(tmp_path):
+def test_the_time_of_every_kind_of_method(tmp_path, monkeypatch):
     """Merlin sees images itself; the others are given what is made before the first update."""
+    monkeypatch.setattr("merlin.bench.runner.run_cell", briefly_timed)
     kinds = list(product(("merlin", "merlin-np", "merlin-p", "beso"), (False, True)))
     cells = {kind: timed_cell(*kind) for kind in kinds}
     command = "merlin bench all"

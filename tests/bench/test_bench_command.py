@@ -6,23 +6,23 @@ from dataclasses import replace
 import pytest
 
 from merlin.bench.cells import make_row
-from merlin.bench.choice import Choice
+from merlin.bench.grid_options import GridOptions
 from merlin.bench.grids import make_grid
 from merlin.bench.results_folder import ResultsFolder
 from merlin.errors import MerlinError
 
 
 def test_an_encoder_has_half_of_the_updates():
-    choice = Choice(tasks=("PointReach",), methods=("merlin",), seeds=1, pixels=True, latents=True)
-    (cell, _) = make_grid("paper", choice)
+    options = GridOptions(("PointReach",), methods=("merlin",), seeds=1, pixels=True, latents=True)
+    (cell, _) = make_grid("paper", options)
     half, goals = ("latent_updates", "2500"), ("latent_units", "false")
     assert (cell.updates, cell.settings) == (2500, (half, goals))
     assert cell.command.endswith("--set latent_updates=2500 latent_units=false --out RUN")
     # A door's goal is not all of its state.
-    (cell, _) = make_grid("paper", replace(choice, tasks=("SawyerDoor",)))
+    (cell, _) = make_grid("paper", replace(options, tasks=("SawyerDoor",)))
     assert cell.settings == (half,)
     with pytest.raises(MerlinError, match="latents: are made of images; give `pixels` as well"):
-        make_grid("paper", replace(choice, pixels=False))
+        make_grid("paper", replace(options, pixels=False))
 
 
 def test_dry_run_says_what_would_run_and_for_how_long(call):
@@ -38,7 +38,7 @@ def test_dry_run_says_what_would_run_and_for_how_long(call):
 
 def test_a_plan_says_what_is_there_and_what_is_missing(call, tmp_path):
     words = ("bench", "paper", "--tasks", "PointReach", "--methods", "merlin", "dd")
-    cells = make_grid("paper", Choice(tasks=("PointReach",), methods=("merlin", "dd")))
+    cells = make_grid("paper", GridOptions(tasks=("PointReach",), methods=("merlin", "dd")))
     results = ResultsFolder(tmp_path)
     results.plan("paper", cells, "merlin bench paper")
     done = next(cell for cell in cells if (cell.variant, cell.algo) == ("random", "merlin"))

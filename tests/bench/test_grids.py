@@ -6,10 +6,10 @@ import pytest
 
 from helpers.bench_cells import TINY
 from merlin.bench.cells import make_row
-from merlin.bench.choice import Choice
 from merlin.bench.estimate import Speeds, Total, in_words, total
+from merlin.bench.grid_options import GridOptions
 from merlin.bench.grids import GRIDS, make_grid
-from merlin.bench.order import in_order
+from merlin.bench.schedule import in_order
 from merlin.envs.registry import TASKS
 from merlin.errors import MerlinError
 from merlin.learners import LEARNERS, Merlin
@@ -20,7 +20,7 @@ EASY = ("PointReach", "PointRooms", "Reacher", "SawyerReach", "SawyerDoor", "Fet
 
 @pytest.mark.parametrize("name", GRIDS)
 def test_cells_of_a_grid_have_names_of_their_own(name):
-    cells = make_grid(name, Choice())
+    cells = make_grid(name, GridOptions())
     names = [(cell.grid, cell.name) for cell in cells]
     assert len(set(names)) == len(names)
     # The same name in two grids is the same cell.
@@ -30,7 +30,7 @@ def test_cells_of_a_grid_have_names_of_their_own(name):
 
 
 def test_the_paper_grid_is_tasks_by_variants_by_methods_by_seeds():
-    cells = make_grid("paper", Choice(seeds=3))
+    cells = make_grid("paper", GridOptions(seeds=3))
     # WGCSL and Actionable Models are there as the paper ran them, too.
     columns = {(c.algo, c.preset) for c in cells}
     assert columns >= {("wgcsl", None), ("wgcsl", "gofar-release"), ("am", "gofar-release")}
@@ -47,7 +47,7 @@ def test_the_paper_grid_is_tasks_by_variants_by_methods_by_seeds():
 
 
 def test_a_grid_has_the_seeds_and_sizes_that_a_laptop_can_do():
-    cells = make_grid("paper", Choice(tasks=("Reacher", "FetchPush"), variants=("random",)))
+    cells = make_grid("paper", GridOptions(tasks=("Reacher", "FetchPush"), variants=("random",)))
 
     def seeds(task, method):
         return [c.seed for c in cells if (c.task, c.algo, c.preset) == (task, *method)]
@@ -55,12 +55,13 @@ def test_a_grid_has_the_seeds_and_sizes_that_a_laptop_can_do():
     assert seeds("Reacher", ("merlin", None)) == [0, 1, 2]
     assert seeds("FetchPush", ("merlin", None)) == [0, 1]
     assert seeds("FetchPush", ("dd", "small")) == seeds("Reacher", ("beso", "small")) == [0]
-    released = make_grid("paper", Choice(tasks=("Reacher",), preset="default", methods=("dd",)))
+    options = GridOptions(tasks=("Reacher",), preset="default", methods=("dd",))
+    released = make_grid("paper", options)
     assert {cell.preset for cell in released} == {None}
 
 
 def test_what_is_worth_most_runs_first():
-    chosen = Choice(tasks=("FetchPush", "Reacher", "PointReach"))
+    chosen = GridOptions(tasks=("FetchPush", "Reacher", "PointReach"))
     cells = make_grid("paper", chosen)
     ordered = in_order(reversed(cells), Speeds().seconds)
     assert sorted(map(repr, ordered)) == sorted(map(repr, cells))
@@ -85,7 +86,7 @@ def test_what_is_worth_most_runs_first():
 
 def test_the_papers_own_values_are_a_column_of_their_own():
     ours, theirs = (
-        make_grid("paper", Choice(tasks=("SawyerDoor",), methods=("merlin",), tuned=tuned))[0]
+        make_grid("paper", GridOptions(tasks=("SawyerDoor",), methods=("merlin",), tuned=tuned))[0]
         for tuned in ("own", "paper")
     )
     assert "tuned" not in ours.name + ours.command
@@ -93,18 +94,18 @@ def test_the_papers_own_values_are_a_column_of_their_own():
     assert "--tuned paper" in theirs.command
     assert theirs.describe() == {**ours.describe(), "tuned": "paper"}
     with pytest.raises(MerlinError, match="tuned: 'mine' is not own or paper"):
-        make_grid("paper", Choice(tuned="mine"))
+        make_grid("paper", GridOptions(tuned="mine"))
 
 
 def test_a_new_method_is_in_the_paper_grid_by_itself(monkeypatch):
-    before = {cell.algo for cell in make_grid("paper", Choice())}
+    before = {cell.algo for cell in make_grid("paper", GridOptions())}
     monkeypatch.setitem(LEARNERS, "mine", Merlin)
-    assert {cell.algo for cell in make_grid("paper", Choice())} == before | {"mine"}
-    assert "mine" in {cell.algo for cell in make_grid("timing", Choice())}
+    assert {cell.algo for cell in make_grid("paper", GridOptions())} == before | {"mine"}
+    assert "mine" in {cell.algo for cell in make_grid("timing", GridOptions())}
 
 
-def test_a_choice_narrows_a_grid():
-    choice = Choice(
+def test_options_narrow_a_grid():
+    options = GridOptions(
         tasks=("Reacher",),
         variants=("expert",),
         methods=("merlin",),
@@ -115,7 +116,7 @@ def test_a_choice_narrows_a_grid():
         eval_every=7,
         episodes=11,
     )
-    cells = make_grid("paper", choice)
+    cells = make_grid("paper", options)
     assert [(c.name, c.updates, c.final_episodes, c.eval_every, c.episodes) for c in cells] == [
         ("Reacher-expert-merlin-s5", 70, 9, 7, 11),
         ("Reacher-expert-merlin-s6", 70, 9, 7, 11),
@@ -123,7 +124,7 @@ def test_a_choice_narrows_a_grid():
 
 
 def test_a_grid_from_images():
-    cells = make_grid("paper", Choice(pixels=True, seeds=1, variants=("random",)))
+    cells = make_grid("paper", GridOptions(pixels=True, seeds=1, variants=("random",)))
     assert {cell.task for cell in cells} == {name for name, task in TASKS.items() if task.pixels}
     names = {cell.name for cell in cells}
     assert "PointReach-random-merlin-batch_size=64-pixels-s0" in names
@@ -135,26 +136,26 @@ def test_a_grid_from_images():
     # Rows of states from before there were images are still what is asked for.
     assert "pixels" not in TINY.describe()
     with pytest.raises(MerlinError, match="pixels: FetchPush has no images"):
-        make_grid("paper", Choice(pixels=True, tasks=("FetchPush",)))
+        make_grid("paper", GridOptions(pixels=True, tasks=("FetchPush",)))
     with pytest.raises(MerlinError, match="pixels: the grid ogbench has none"):
-        make_grid("ogbench", Choice(pixels=True))
+        make_grid("ogbench", GridOptions(pixels=True))
 
 
 def test_times_are_measured_of_states_and_images_small_and_large():
     for pixels, task in ((False, "FetchReach"), (True, "SawyerReach")):
-        cells = make_grid("timing", Choice(pixels=pixels))
+        cells = make_grid("timing", GridOptions(pixels=pixels))
         assert {(cell.task, cell.pixels, cell.timed) for cell in cells} == {(task, pixels, True)}
         assert [c.preset for c in cells if c.algo == "dd"] == ["small", None]
         assert {"merlin-p", "merlin-np", "gcsl", "g-dql", "beso"} <= {c.algo for c in cells}
-    small = make_grid("timing", Choice(preset="small"))
+    small = make_grid("timing", GridOptions(preset="small"))
     assert [c.preset for c in small if c.algo == "dd"] == ["small"]
 
 
 def test_the_ablations_are_those_of_the_paper():
-    choice = Choice(tasks=("PointRooms",), variants=("expert",))
-    ratios = [dict(cell.settings)["hindsight_ratio"] for cell in make_grid("hindsight", choice)]
+    options = GridOptions(tasks=("PointRooms",), variants=("expert",))
+    ratios = [dict(cell.settings)["hindsight_ratio"] for cell in make_grid("hindsight", options)]
     assert ratios == ["0", "0.2", "0.5", "0.8", "1"]
-    told, deaf = make_grid("horizon", choice)
+    told, deaf = make_grid("horizon", options)
     assert told.horizons == (1, 5, 10, 20, 50)
     assert told.settings == ()
     assert (deaf.horizons, deaf.settings) == ((), (("horizon", "none"),))

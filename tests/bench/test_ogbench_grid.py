@@ -7,7 +7,7 @@ import pytest
 
 from helpers.bench_cells import TINY
 from merlin.bench.cells import run_cell
-from merlin.bench.grids import Choice, make_grid
+from merlin.bench.grids import GridOptions, make_grid
 from merlin.bench.rows import parse, read_rows
 from merlin.collection.collect import collect_cached
 from merlin.envs.registry import OGBENCH, find
@@ -22,7 +22,7 @@ def home(tmp_path, monkeypatch):
 
 
 def test_the_grid_is_ogbench_s_protocol():
-    cells = make_grid("ogbench", Choice(methods=("merlin", "gcsl")))
+    cells = make_grid("ogbench", GridOptions(methods=("merlin", "gcsl")))
     assert len(cells) == 8 * 2 * 2
     assert {cell.variant for cell in cells} == {"regenerated"}
     assert {cell.final_episodes for cell in cells} == {250}
@@ -33,7 +33,7 @@ def test_the_grid_is_ogbench_s_protocol():
 
 def test_other_datasets_are_named_with_or_without_the_prefix():
     names = ("cube-single-play-v0", "ogbench:puzzle-3x3-noisy-v0")
-    cells = make_grid("ogbench", Choice(tasks=names, methods=("merlin",), seeds=1))
+    cells = make_grid("ogbench", GridOptions(tasks=names, methods=("merlin",), seeds=1))
     assert [cell.task for cell in cells] == [find(name).name for name in names]
 
 

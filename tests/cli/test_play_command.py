@@ -9,7 +9,7 @@ import pytest
 import merlin
 from helpers.policy_files import write_policy
 from merlin.deploy.play import write_page
-from merlin.deploy.play.exhibits import exhibit, recorded
+from merlin.deploy.play.policy_data import policy_data, recorded
 from merlin.envs.rollout import Rollout
 from merlin.learners import MerlinPlus
 
@@ -53,7 +53,7 @@ def test_goals_of_any_size_have_a_view(size, views, points, rng):
 def test_a_replay_among_walls_shows_them(rng, tmp_path):
     rooms = merlin.TASKS["PointRooms"]
     write_policy(tmp_path / "plus", rooms, MerlinPlus(hidden=(8,), candidates=0), rng)
-    shown = exhibit(tmp_path / "plus", rooms, episodes=2)
+    shown = policy_data(tmp_path / "plus", rooms, episodes=2)
     (view,) = shown["recorded"]["views"]
     walls = np.array(view["walls"])
     assert walls.shape[1] == 4

@@ -5,7 +5,7 @@ import pytest
 
 from merlin.data import Dataset, Episode
 from merlin.data.kinetic import kinetic_map
-from merlin.data.places import build_map, usual_radius
+from merlin.data.map import build_map, usual_radius
 
 STEPS, EPISODES = 400, 50
 STARTS = np.arange(EPISODES + 1) * STEPS

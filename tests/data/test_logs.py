@@ -22,10 +22,10 @@ from helpers.log_data import (
 from helpers.refusals import refuse
 from merlin.cli import main
 from merlin.data import Dataset, Episode, load
-from merlin.data.clocks import odd_clocks
 from merlin.data.conversion import action_range
-from merlin.data.findings import action_kind, findings
 from merlin.data.formats import is_data
+from merlin.data.quality import action_kind, findings
+from merlin.data.timestamps import odd_clocks
 from merlin.errors import MerlinError
 
 FEW = [

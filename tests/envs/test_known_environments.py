@@ -58,6 +58,8 @@ def parking(env, seen, worth, info):
 
 
 # Options, time limit, and the rule for reaching a goal.
+APART = ("panda_gym:PandaReach-v3", "gymnasium_robotics:PointMaze_UMaze-v3")
+"""Each command is a process of its own, as a user starts it; the others share the test's."""
 KNOWN = {
     "panda_gym:PandaReach-v3": ([], 50, panda),
     "gymnasium_robotics:PointMaze_UMaze-v3": ([], 300, maze),
@@ -88,10 +90,8 @@ def played_plainly(env_id, actions, steps, rule):
     return np.array(returns), np.array(successes), told
 
 
-def run(folder, *arguments):
-    done = subprocess.run(
-        [COMMAND, *map(str, arguments)], cwd=folder, capture_output=True, text=True
-    )
+def run(*arguments):
+    done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -105,13 +105,15 @@ def skip_unless_installed(name):
 @pytest.mark.more
 @pytest.mark.filterwarnings("ignore")  # of the environments
 @pytest.mark.parametrize("name", KNOWN)
-def test_collect_train_and_eval_agree_with_a_plain_loop(name, tmp_path):
+def test_collect_train_and_eval_agree_with_a_plain_loop(name, tmp_path, monkeypatch, call):
     skip_unless_installed(name)
+    monkeypatch.chdir(tmp_path)
+    command = run if name in APART else lambda *arguments: call(*arguments).out
     options, steps, rule = KNOWN[name]
-    run(tmp_path, "collect", name, *options, "--episodes", 5, "--out", "data")
-    run(tmp_path, "train", "data", "--task", name, *FEW, "--algo", "merlin", "--out", "run")
+    command("collect", name, *options, "--episodes", 5, "--out", "data")
+    command("train", "data", "--task", name, *FEW, "--algo", "merlin", "--out", "run")
     asked = ["eval", "run", "--task", name, "--episodes", FEW_EPISODES, "--json"]
-    told = json.loads(run(tmp_path, *asked).splitlines()[-1])
+    told = json.loads(command(*asked).splitlines()[-1])
 
     importlib.import_module(name.partition(":")[0])
     task = find(f"{name}?max_steps={steps}")

@@ -1,5 +1,7 @@
 """The smallest cell that a benchmark can run."""
 
+from merlin.bench import timing
+from merlin.bench.cells import run_cell
 from merlin.bench.grids import Cell
 
 SMALL = (("hidden", "16"), ("batch_size", "32"))
@@ -16,6 +18,13 @@ TINY = Cell(
     eval_episodes=5,
     final_episodes=10,
 )
+
+
+def briefly_timed(memory, *arguments):
+    """Run a cell in a worker process, measuring each time for a tenth of a second."""
+    timing.TIMED_SECONDS = 0.1
+    return run_cell(memory, *arguments)
+
 
 WHEN = ("seconds", "finished", "timing")
 """What two runs of the same cell may differ in."""

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import kstest, multivariate_normal, norm
 
 from helpers.learner_data import rows
-from merlin.deploy.lookahead import Gaussians
+from merlin.deploy.mixture import Gaussians
 from merlin.nets.layers import mixture_log_prob
 from merlin.policies.mixture import HASTE, NARROW, chances, densest, draw, log_density, scatter
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merlin.bench.choice import Choice
+from merlin.bench.grid_options import GridOptions
 from merlin.bench.rows import IMAGE_SETTINGS
 from merlin.collection.collect import default_variant
 from merlin.envs.ogbench import DOWNLOADED, REGENERATED
@@ -109,29 +109,29 @@ class Cell:
         return {**asked, "horizons": list(self.horizons)}
 
 
-def _check(choice: Choice) -> None:
-    for name in choice.tasks:
+def _check(options: GridOptions) -> None:
+    for name in options.tasks:
         task = find(name)
-        if choice.pixels:
+        if options.pixels:
             task.from_pixels()  # says so if it has no images
-    for variant in choice.variants:
+    for variant in options.variants:
         known = (*VARIANTS, DOWNLOADED, REGENERATED)
         if variant not in known:
             raise MerlinError(f"variants: {variant!r} is unknown; {instead(variant, known)}")
-    for method in choice.methods:
+    for method in options.methods:
         configure(method)  # complains of a name that nobody registered
-    if choice.tuned not in TUNINGS:
-        raise MerlinError(f"tuned: {choice.tuned!r} is not {' or '.join(TUNINGS)}.")
+    if options.tuned not in TUNINGS:
+        raise MerlinError(f"tuned: {options.tuned!r} is not {' or '.join(TUNINGS)}.")
     for name in ("seeds", "updates", "episodes", "eval_every", "final_episodes"):
-        value = getattr(choice, name)
+        value = getattr(options, name)
         if value is not None and value < 1:
             raise MerlinError(f"{name}: {value} is not 1 or more.")
-    if choice.latents and not choice.pixels:
+    if options.latents and not options.pixels:
         raise MerlinError("latents: are made of images; give `pixels` as well.")
-    if choice.latents and choice.updates == 1:
+    if options.latents and options.updates == 1:
         raise MerlinError("latents: one update cannot be shared; give 2 or more.")
-    if choice.seed < 0:
-        raise MerlinError(f"seed: {choice.seed} is negative; give 0 or more.")
+    if options.seed < 0:
+        raise MerlinError(f"seed: {options.seed} is negative; give 0 or more.")
 
 
 def default_updates(task: Task, variant: str, pixels: bool) -> int:
@@ -165,7 +165,7 @@ def default_final_episodes(task: Task) -> int:
 
 def _cells(
     grid: str,
-    choice: Choice,
+    options: GridOptions,
     *,
     methods: Sequence[str],
     tasks: Sequence[str] = tuple(TASKS),
@@ -175,33 +175,33 @@ def _cells(
     **values: Any,
 ) -> Iterator[Cell]:
     """Tasks x variants x methods x settings x seeds, as chosen; OGBench tasks have one variant."""
-    for name in choice.tasks or tasks:
+    for name in options.tasks or tasks:
         task = find(name)
-        if choice.pixels and not task.pixels:
+        if options.pixels and not task.pixels:
             continue
-        usual = None if choice.variants else default_variant(task)
-        for variant in choice.variants or ((usual,) if usual else variants):
+        usual = None if options.variants else default_variant(task)
+        for variant in options.variants or ((usual,) if usual else variants):
             check_variant(variant, task)
             updates = (
-                choice.updates
+                options.updates
                 or values.get("updates")
-                or default_updates(task, variant, choice.pixels)
+                or default_updates(task, variant, options.pixels)
             )
-            encoding = updates // 2 if choice.latents else 0
+            encoding = updates // 2 if options.latents else 0
             updates -= encoding
             made = {
-                "episodes": choice.episodes or default_episodes(task),
-                "tuned": choice.tuned,
-                "eval_every": choice.eval_every or max(updates // 5, 1),
-                "final_episodes": choice.final_episodes or default_final_episodes(task),
+                "episodes": options.episodes or default_episodes(task),
+                "tuned": options.tuned,
+                "eval_every": options.eval_every or max(updates // 5, 1),
+                "final_episodes": options.final_episodes or default_final_episodes(task),
                 **values,
                 "updates": updates,
-                "pixels": choice.pixels,
+                "pixels": options.pixels,
             }
-            for method in choice.methods or methods:
-                preset = _preset(choice, method)
-                count = choice.seeds or seeds or default_seeds(task, method)
-                seeing = _image_settings(method, task, encoding) if choice.pixels else ()
+            for method in options.methods or methods:
+                preset = _preset(options, method)
+                count = options.seeds or seeds or default_seeds(task, method)
+                seeing = _image_settings(method, task, encoding) if options.pixels else ()
                 for setting in settings:
                     for offset in range(count):
                         yield Cell(
@@ -209,16 +209,16 @@ def _cells(
                             task=task.name,
                             variant=variant,
                             algo=method,
-                            seed=choice.seed + offset,
+                            seed=options.seed + offset,
                             settings=(*setting, *seeing),
                             preset=preset,
                             **made,
                         )
 
 
-def _preset(choice: Choice, method: str) -> str | None:
+def _preset(options: GridOptions, method: str) -> str | None:
     """The requested preset, if the method has it."""
-    asked = choice.preset or (SMALL if method in DIFFUSION else None)
+    asked = options.preset or (SMALL if method in DIFFUSION else None)
     return asked if asked in preset_names(method) else None
 
 
@@ -236,58 +236,58 @@ def _main_methods() -> tuple[str, ...]:
     return tuple(name for name in method_names() if name not in (*TWINS, *OGBENCH_OWN))
 
 
-def _paper(choice: Choice) -> Iterator[Cell]:
+def _paper(options: GridOptions) -> Iterator[Cell]:
     """The paper's table; our baselines are run next to the ones the paper ran."""
-    yield from _cells("paper", choice, methods=_main_methods())
-    asked = choice.methods or _main_methods()
+    yield from _cells("paper", options, methods=_main_methods())
+    asked = options.methods or _main_methods()
     released = tuple(name for name in asked if RELEASED in preset_names(name))
-    if choice.preset is None and released:
-        as_released = dataclasses.replace(choice, methods=released, preset=RELEASED)
+    if options.preset is None and released:
+        as_released = dataclasses.replace(options, methods=released, preset=RELEASED)
         yield from _cells("paper", as_released, methods=released)
 
 
-def _forward_backward(choice: Choice) -> Iterator[Cell]:
+def _forward_backward(options: GridOptions) -> Iterator[Cell]:
     names = ("merlin", "merlin-p", "merlin-mb", "merlin-np", "merlin-ts")
-    return _cells("forward-backward", choice, methods=names)
+    return _cells("forward-backward", options, methods=names)
 
 
-def _stitching(choice: Choice) -> Iterator[Cell]:
-    return _cells("stitching", choice, methods=("merlin", "merlin-np", "gcsl", "gcsl-ts"))
+def _stitching(options: GridOptions) -> Iterator[Cell]:
+    return _cells("stitching", options, methods=("merlin", "merlin-np", "gcsl", "gcsl-ts"))
 
 
-def _hindsight(choice: Choice) -> Iterator[Cell]:
+def _hindsight(options: GridOptions) -> Iterator[Cell]:
     settings = tuple((("hindsight_ratio", ratio),) for ratio in RATIOS)
-    return _cells("hindsight", choice, methods=("merlin",), seeds=1, settings=settings)
+    return _cells("hindsight", options, methods=("merlin",), seeds=1, settings=settings)
 
 
-def _horizon(choice: Choice) -> Iterator[Cell]:
+def _horizon(options: GridOptions) -> Iterator[Cell]:
     """One policy per dataset, scored at every horizon, and one without a horizon."""
     told_none = ((("horizon", "none"),),)
-    yield from _cells("horizon", choice, methods=("merlin",), seeds=1, horizons=HORIZONS)
-    yield from _cells("horizon", choice, methods=("merlin",), seeds=1, settings=told_none)
+    yield from _cells("horizon", options, methods=("merlin",), seeds=1, horizons=HORIZONS)
+    yield from _cells("horizon", options, methods=("merlin",), seeds=1, settings=told_none)
 
 
-def _timing(choice: Choice) -> Iterator[Cell]:
+def _timing(options: GridOptions) -> Iterator[Cell]:
     """The timing grid; it has the diffusion methods at both sizes, small and as released."""
     how: dict[str, Any] = {
-        "tasks": ("SawyerReach",) if choice.pixels else ("FetchReach",),
+        "tasks": ("SawyerReach",) if options.pixels else ("FetchReach",),
         "variants": ("random",),
         "seeds": 1,
         "timed": True,
     }
-    yield from _cells("timing", choice, methods=_main_methods(), updates=100, **how)
-    asked = choice.methods or _main_methods()
+    yield from _cells("timing", options, methods=_main_methods(), updates=100, **how)
+    asked = options.methods or _main_methods()
     large = tuple(name for name in asked if name in DIFFUSION)
-    if choice.preset is None and large:
-        released = dataclasses.replace(choice, methods=large, preset=DEFAULT)
+    if options.preset is None and large:
+        released = dataclasses.replace(options, methods=large, preset=DEFAULT)
         yield from _cells("timing", released, methods=large, updates=2, **how)
 
 
-def _ogbench(choice: Choice) -> Iterator[Cell]:
+def _ogbench(options: GridOptions) -> Iterator[Cell]:
     """OGBench's protocol: final policies are scored on 50 episodes for each of the five goals."""
     yield from _cells(
         "ogbench",
-        choice,
+        options,
         tasks=tuple(name for name in OGBENCH if "pointmaze" in name),
         methods=[name for name in OGBENCH_METHODS if name in method_names()],
         seeds=2,
@@ -296,28 +296,28 @@ def _ogbench(choice: Choice) -> Iterator[Cell]:
     )
 
 
-def _smoke(choice: Choice) -> Iterator[Cell]:
+def _smoke(options: GridOptions) -> Iterator[Cell]:
     """A small version of every grid, which runs in minutes."""
     short = dataclasses.replace(
-        choice,
-        tasks=choice.tasks or ("PointReach",),
-        variants=choice.variants or ("random",),
-        seeds=choice.seeds or 1,
-        updates=choice.updates or 300,
-        final_episodes=choice.final_episodes or 100,
-        episodes=choice.episodes or 500,
-        preset=choice.preset or "small",
+        options,
+        tasks=options.tasks or ("PointReach",),
+        variants=options.variants or ("random",),
+        seeds=options.seeds or 1,
+        updates=options.updates or 300,
+        final_episodes=options.final_episodes or 100,
+        episodes=options.episodes or 500,
+        preset=options.preset or "small",
     )
-    yield from _paper(dataclasses.replace(short, seeds=choice.seeds or 2))
+    yield from _paper(dataclasses.replace(short, seeds=options.seeds or 2))
     yield from _forward_backward(short)
     yield from _stitching(short)
     plain = dataclasses.replace(short, methods=())
     yield from _hindsight(plain)
     yield from _horizon(plain)
-    yield from _timing(dataclasses.replace(short, updates=choice.updates or 20))
+    yield from _timing(dataclasses.replace(short, updates=options.updates or 20))
 
 
-GRIDS: dict[str, Callable[[Choice], Iterator[Cell]]] = {
+GRIDS: dict[str, Callable[[GridOptions], Iterator[Cell]]] = {
     "paper": _paper,
     "forward-backward": _forward_backward,
     "stitching": _stitching,
@@ -330,16 +330,16 @@ GRIDS: dict[str, Callable[[Choice], Iterator[Cell]]] = {
 STATES_ONLY = ("ogbench", "smoke")
 
 
-def make_grid(name: str, choice: Choice) -> list[Cell]:
+def make_grid(name: str, options: GridOptions) -> list[Cell]:
     """The cells of a named grid."""
     if name not in GRIDS:
         raise MerlinError(f"grid: {name!r} is unknown; {instead(name, GRIDS)}")
-    _check(choice)
-    if choice.pixels and name in STATES_ONLY:
+    _check(options)
+    if options.pixels and name in STATES_ONLY:
         raise MerlinError(f"pixels: the grid {name} has none; leave it out.")
-    cells = list(GRIDS[name](choice))
+    cells = list(GRIDS[name](options))
     if not cells:
         raise MerlinError(f"grid {name}: the selection is empty; choose other tasks or methods.")
-    if choice.preset not in (None, DEFAULT) and not any(cell.preset for cell in cells):
-        raise MerlinError(f"preset: no method of the grid has a preset {choice.preset!r}.")
+    if options.preset not in (None, DEFAULT) and not any(cell.preset for cell in cells):
+        raise MerlinError(f"preset: no method of the grid has a preset {options.preset!r}.")
     return cells

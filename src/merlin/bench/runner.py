@@ -9,9 +9,9 @@ from typing import Any
 from merlin.bench.cells import failed_row, run_cell
 from merlin.bench.estimate import Speeds
 from merlin.bench.grids import Cell
-from merlin.bench.order import in_order
 from merlin.bench.results_folder import ResultsFolder
 from merlin.bench.rows import Row
+from merlin.bench.schedule import in_order
 from merlin.collection.collect import cache_folder, cached_path, collect_cached
 from merlin.data import load
 from merlin.envs.ogbench import DOWNLOADED

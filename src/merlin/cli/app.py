@@ -92,8 +92,8 @@ def _main(arguments: list[str]) -> None:
     except Interrupted as stop:
         print(f"merlin: {stop}", file=sys.stderr, flush=True)
         os._exit(130)  # everything is saved; an orderly exit would take seconds
-    except KeyboardInterrupt:
-        _stop("stopped.", 130)
+    except KeyboardInterrupt as stop:
+        _stop(str(stop) or "stopped.", 130)
     except BrokenPipeError:
         # The reader has closed the pipe (`merlin tasks | head`), which is not an error.
         _silence()

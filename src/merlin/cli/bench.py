@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from rich.table import Table
 
-from merlin.bench.choice import Choice
+from merlin.bench.grid_options import GridOptions
+from merlin.cli.options import RUN_AGAIN
 from merlin.cli.show import console
 from merlin.errors import Incomplete, MerlinError
 
 if TYPE_CHECKING:
-    from merlin.bench.order import Share
+    from merlin.bench.schedule import Share
 
-NOT_CHOSEN = Choice()
+NO_OPTIONS = GridOptions()
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Bench:
     """Name of the grid."""
     out: Path | None = None
     """Folder to write the rows to; several grids may share one."""
-    choice: tyro.conf.OmitArgPrefixes[Choice] = NOT_CHOSEN
+    options: tyro.conf.OmitArgPrefixes[GridOptions] = NO_OPTIONS
     engine: str = "local"
     """Where to run cells: local (one worker process per core) or ray."""
     workers: int | None = None
@@ -59,13 +60,13 @@ class Bench:
     def __call__(self) -> dict[str, Any]:
         from merlin.bench.estimate import Speeds, total
         from merlin.bench.grids import make_grid
-        from merlin.bench.order import in_order, shares
         from merlin.bench.results_folder import ResultsFolder
+        from merlin.bench.schedule import in_order, shares
         from merlin.parallel.engine import check_engine
         from merlin.parallel.workers import default_workers
 
         check_engine(self.engine, self.workers, self.address)
-        cells = in_order(make_grid(self.grid, self.choice), Speeds().seconds)
+        cells = in_order(make_grid(self.grid, self.options), Speeds().seconds)
         results = None
         if self.out is not None:
             results = ResultsFolder(self.out)
@@ -76,6 +77,11 @@ class Bench:
         workers = self.workers or default_workers()
         time = total(left, speeds, workers)
         said = f"{len(cells)} cells, {len(left)} to run, {time}, {workers} at a time"
+        rest = {
+            "missing": len(left),
+            "seconds": round(time.seconds),
+            "unknown": [cell.name for cell in time.unknown],
+        }
         if self.plan:
             found = shares(cells, {cell.name for cell in left}, speeds.seconds)
             if not self.json:
@@ -84,20 +90,13 @@ class Bench:
             return {
                 "shares": [{**dataclasses.asdict(one), "missing": one.missing} for one in found],
                 "cells": len({cell.name for cell in cells}),
-                "missing": len(left),
-                "seconds": round(time.seconds),
-                "unknown": [cell.name for cell in time.unknown],
+                **rest,
             }
         if self.dry_run:
             if not self.json:
                 self._print(cells, {cell.name for cell in left}, speeds)
                 print(said)
-            return {
-                "cells": [cell.name for cell in cells],
-                "missing": len(left),
-                "seconds": round(time.seconds),
-                "unknown": [cell.name for cell in time.unknown],
-            }
+            return {"cells": [cell.name for cell in cells], **rest}
         if self.out is None:
             raise MerlinError("--out: is missing; give the folder to write the rows to.")
         print(said, file=sys.stderr)
@@ -120,8 +119,7 @@ class Bench:
                 quiet=False,
             )
         except KeyboardInterrupt:
-            print("merlin: stopped; run the same command again to resume.", file=sys.stderr)
-            sys.exit(130)
+            raise KeyboardInterrupt(RUN_AGAIN) from None
         rows = [results.rows[cell.name] for cell in cells]
         failed = sorted({row.cell for row in rows if not row.done})
         if not self.json:
@@ -141,8 +139,8 @@ class Bench:
     def _command(self) -> str:
         """The command as given, without options that do not change the rows."""
         words = ["merlin", "bench", self.grid]
-        for field in dataclasses.fields(self.choice):
-            value = getattr(self.choice, field.name)
+        for field in dataclasses.fields(self.options):
+            value = getattr(self.options, field.name)
             if value != field.default:
                 words.append(f"--{field.name.replace('_', '-')}")
                 if isinstance(value, tuple):

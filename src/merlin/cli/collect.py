@@ -1,6 +1,5 @@
 """merlin collect"""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from merlin.cli.environment import DEFAULT, OwnEnvironment
+from merlin.cli.options import RUN_AGAIN
 from merlin.envs.registry import find
 
 
@@ -83,8 +83,7 @@ class Collect:
                 quiet=False,
             )
         except KeyboardInterrupt:
-            print("merlin: stopped; run the same command again to resume.", file=sys.stderr)
-            sys.exit(130)
+            raise KeyboardInterrupt(RUN_AGAIN) from None
         finally:
             if engine is not None:
                 engine.close()

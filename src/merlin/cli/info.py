@@ -1,6 +1,5 @@
 """merlin info"""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,10 @@ from rich.table import Table
 
 from merlin.cli.columns import NONE, LogColumns
 from merlin.cli.flags import with_flags
+from merlin.cli.options import check_tolerance, write_html
 from merlin.cli.show import console
 from merlin.envs.registry import find, own
-from merlin.errors import MerlinError
 from merlin.io.extras import check
-from merlin.io.files import write_bytes
 
 DIMENSIONS = 6
 """Number of dimensions printed per field; --json has all of them."""
@@ -54,10 +52,7 @@ class Info:
 
         if self.html is not None:
             check("plots", "--html")
-        if self.tolerance is not None and not 0 < self.tolerance < math.inf:
-            raise MerlinError(
-                f"--tolerance: {self.tolerance} is not a distance; give a number above 0."
-            )
+        check_tolerance(self.tolerance)
         task = find(self.task) if self.task else None
         data = load(self.data, **self.columns.given())
         data = with_task(data, task) if task else data
@@ -76,7 +71,7 @@ class Info:
             from merlin.report.render import page
 
             content = {"title": self.data, "summary": summary, "facts": facts, "about": about}
-            _write_page(self.html, page("info.html", **content))
+            write_html(self.html, page("info.html", **content))
         if not self.json:
             print(f"{self.data}: {summary}")
             for line in facts:
@@ -93,13 +88,6 @@ class Info:
             for finding in about["findings"]:
                 print(f"  {finding}")
         return {"path": self.data, **about}
-
-
-def _write_page(path: Path, text: str) -> None:
-    try:
-        write_bytes(path, text.encode())
-    except OSError as error:
-        raise MerlinError(f"html {path}: cannot be written ({error.strerror}).") from None
 
 
 def _provenance(about: Mapping[str, Any]) -> Iterator[str]:

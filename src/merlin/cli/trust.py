@@ -10,10 +10,10 @@ from rich.table import Table
 
 from merlin import DEFAULT_METHOD
 from merlin.cli.columns import NONE, LogColumns
+from merlin.cli.options import check_tolerance, write_html
 from merlin.cli.show import console
 from merlin.errors import MerlinError
 from merlin.io.extras import check
-from merlin.io.files import write_bytes
 from merlin.io.interruption import interruptible
 
 if TYPE_CHECKING:
@@ -70,10 +70,7 @@ class Trust:
 
         if self.html is not None:
             check("plots", "--html")
-        if self.tolerance is not None and not 0 < self.tolerance < float("inf"):
-            raise MerlinError(
-                f"--tolerance: {self.tolerance} is not a distance; give a number above 0."
-            )
+        check_tolerance(self.tolerance)
         trains = is_data(self.run) and not is_run(Path(self.run))
         if not trains and not Path(self.run).is_dir():
             raise MerlinError(f"{self.run}: no such run or dataset; check the path.")
@@ -84,11 +81,7 @@ class Trust:
         if self.html is not None:
             from merlin.report.trust import page
 
-            try:
-                write_bytes(self.html, page(self.run, sentence, about).encode())
-            except OSError as error:
-                message = f"html {self.html}: cannot be written ({error.strerror})."
-                raise MerlinError(message) from None
+            write_html(self.html, page(self.run, sentence, about))
         if not self.json:
             _print(self.run, sentence, about)
         kept = None if run.folder is None else str(run.folder)

@@ -20,7 +20,7 @@ from merlin.collection.ogbench import STEPS_PER_JOB, Steps, regenerate
 from merlin.data.dataset import ORIGIN, SUCCESS, Dataset
 from merlin.data.formats import native, ogbench
 from merlin.data.images import Stream
-from merlin.data.parts import Parts
+from merlin.data.partial_results import PartialResults
 from merlin.data.rendering import with_images
 from merlin.envs.ogbench import DOWNLOADED, REGENERATED, SIZES
 from merlin.envs.registry import Task, check_variant, find, own
@@ -256,7 +256,8 @@ def _spread(
 ) -> Any:
     """Play all episodes on workers, except those that are already in `parts`."""
     episodes = recipe.episodes
-    disk = None if parts is None else Parts(parts, recipe.provenance(), work.result._fields)
+    names = work.result._fields
+    disk = None if parts is None else PartialResults(parts, recipe.provenance(), names)
     spans = [
         range(begin, min(begin + work.episodes_per_job, episodes))
         for begin in range(0, episodes, work.episodes_per_job)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from merlin.data.dataset import ENVIRONMENT, SUCCESS, Dataset
-from merlin.data.findings import ROWS, action_kind, dimension_names, findings
+from merlin.data.quality import ROWS, action_kind, dimension_names, findings
 from merlin.envs.registry import own
 
 DISCOUNT = 0.98

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import eigh
 
-from merlin.data.places import same_episode
+from merlin.data.map import same_episode
 
 KEPT = 0.95
 """Fraction of the squared autocorrelations that the kept coordinates have."""

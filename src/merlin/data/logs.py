@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from merlin.data.clocks import clocks_in, odd_clocks
 from merlin.data.conversion import Phi, action_range, float32, phi_indices
 from merlin.data.dataset import LOG, Dataset
+from merlin.data.timestamps import clocks_in, odd_clocks
 from merlin.errors import MerlinError
 from merlin.io.settings import instead
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from merlin.data.dataset import Dataset
 from merlin.data.images import BYTES_AT_ONCE, Stream
-from merlin.data.parts import Parts
+from merlin.data.partial_results import PartialResults
 from merlin.envs import gl
 from merlin.envs.frames import draw, replay
 from merlin.envs.registry import Task
@@ -75,7 +75,7 @@ def _replayed(
     kept = None
     if parts is not None:
         recipe = {"data": data.fingerprint(), "size": task.image_size}
-        kept = Parts(parts, recipe, ("frames",))
+        kept = PartialResults(parts, recipe, ("frames",))
     missing = [first for first in starts if kept is None or kept.load(first) is None]
     count = min(len(missing), default_workers() if workers is None else workers)
     jobs = [(task, first, _episodes(data, first)) for first in missing]

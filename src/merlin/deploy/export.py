@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from merlin.deploy.graph import Graph, Value
-from merlin.deploy.lookahead import NO_LUCK, pick
-from merlin.deploy.networks import Cnn, forward
+from merlin.deploy.mixture import NO_LUCK, pick
+from merlin.deploy.networks import Cnn, Standardiser, forward
 from merlin.deploy.weights import Weights, read
 from merlin.errors import MerlinError
 from merlin.io import extras
@@ -87,13 +87,13 @@ def build(weights: Weights, *chances: np.ndarray) -> bytes:
     told: Any = Value(graph, "horizon", np.zeros(1, np.float32))
     near: Any = None
     unasked: Any = None
-    if weights.places is not None:
+    if weights.map is not None:
         unasked = told == UNTOLD
-        goal, steps, near = weights.places.heading(state, goal)
+        goal, steps, near = weights.map.heading(state, goal)
         told = np.where(unasked, steps, told)
     state, goal = seen.standardised(state), wanted.standardised(goal)
     if weights.horizon is not None:
-        chosen = weights.judge is None and weights.places is None
+        chosen = weights.judge is None and weights.map is None
         default = weights.horizon if chosen else UNTOLD
         graph.constants["horizon"] = np.array([default], np.float32)
     size = len(weights.action_scale)
@@ -225,14 +225,12 @@ class Input(NamedTuple):
     """A state or a goal; an image if there is a CNN for it."""
 
     name: str
-    mean: np.ndarray  # of its numbers, or of an image's features
-    scale: np.ndarray
-    limit: np.ndarray
+    standardiser: Standardiser  # of its numbers, or of an image's features
     cnn: Cnn | None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.mean.shape if self.cnn is None else self.cnn.shape
+        return self.standardiser.mean.shape if self.cnn is None else self.cnn.shape
 
     @property
     def dtype(self) -> np.dtype:
@@ -247,14 +245,15 @@ class Input(NamedTuple):
         """The standardised value that the policy's network takes."""
         if self.cnn is not None and not self.cnn.layers:
             return value
-        return np.minimum(np.maximum((value - self.mean) * self.scale, -self.limit), self.limit)
+        return self.standardiser(value)
 
     def samples(self, rng: np.random.Generator) -> np.ndarray:
         """Typical values and far outliers; for images, noise and variations of the mean image."""
         shape, cnn = (SAMPLES, *self.shape), self.cnn
         if cnn is None:
-            spread = np.where(FAR[:, None], 2 * self.limit, 1.0)
-            return (self.mean + spread * rng.standard_normal(shape) / self.scale).astype(np.float32)
+            mean, scale, limit = self.standardiser
+            spread = np.where(FAR[:, None], 2 * limit, 1.0)
+            return (mean + spread * rng.standard_normal(shape) / scale).astype(np.float32)
         near = cnn.mean.reshape(cnn.shape) + rng.standard_normal(shape, np.float32) / cnn.scale
         far = FAR[:, None, None, None]
         images = np.where(far, rng.integers(0, 256, shape, np.uint8), np.clip(near, 0, 255))
@@ -262,11 +261,10 @@ class Input(NamedTuple):
 
 
 def _inputs(weights: Weights) -> tuple[Input, Input]:
-    seen = weights.observation_mean, weights.observation_scale, weights.observation_limit
-    wanted = weights.goal_mean, weights.goal_scale, weights.goal_limit
+    goal_cnn = weights.cnn if weights.goal_image else None
     return (
-        Input("observation", *seen, weights.cnn),
-        Input("goal", *wanted, weights.cnn if weights.goal_image else None),
+        Input("observation", weights.observation, weights.cnn),
+        Input("goal", weights.goal, goal_cnn),
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from merlin.deploy.map import columns, entries
 from merlin.deploy.networks import Filter, convolutions, convolve
-from merlin.deploy.places import columns, entries
 from merlin.io.extras import require
 
 OPERATORS = {

@@ -1,6 +1,6 @@
 """Feed-forward networks and CNNs on NumPy arrays, with any number of leading axes.
 
-This module and `lookahead` use only operations that `graph.Value` also supports: the ONNX graph of
+This module and `mixture` use only operations that `graph.Value` also supports: the ONNX graph of
 a policy is traced from this code.
 """
 
@@ -22,6 +22,21 @@ class Layer(NamedTuple):
 
     weight: np.ndarray  # (inputs, outputs)
     bias: np.ndarray  # (outputs,)
+
+
+class Standardiser(NamedTuple):
+    """Centres, scales and clips inputs, as `nets.layers.Normaliser` does."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+    limit: np.ndarray  # clipping range of the scaled inputs
+
+    def __call__(self, x: Any) -> Any:
+        return np.minimum(np.maximum((x - self.mean) * self.scale, -self.limit), self.limit)
+
+    def fits(self, size: int) -> bool:
+        """Whether all arrays have the right type and size."""
+        return all((array.dtype, array.shape) == (np.float32, (size,)) for array in self)
 
 
 class Filter(NamedTuple):

@@ -16,12 +16,12 @@ from merlin.deploy.networks import ACTIVATIONS, Layer, forward
 from merlin.deploy.onnx_policy import SUFFIX, OnnxPolicy
 from merlin.deploy.weights import Weights, read
 from merlin.errors import MerlinError
-from merlin.io.observations import batch_size, checked, state_and_goal
+from merlin.io.observations import checked, rows_of, state_and_goal
 from merlin.training.layout import policy_file
 
 if TYPE_CHECKING:  # only mixtures and maps need them, see `weights`
-    from merlin.deploy.lookahead import Mixture
-    from merlin.deploy.places import Places, Reach
+    from merlin.deploy.map import Map, Reach
+    from merlin.deploy.mixture import Mixture
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -41,8 +41,8 @@ def load(
     if path.suffix == SUFFIX:
         return OnnxPolicy(path)
     weights = read(path)
-    if weights.places is not None:
-        return MapPolicy(weights, weights.places)
+    if weights.map is not None:
+        return MapPolicy(weights, weights.map)
     return Policy(weights) if weights.simple else MixturePolicy(weights)
 
 
@@ -57,16 +57,23 @@ class Policy:
     def __init__(self, weights: Weights):
         self.weights = weights
         first, *others = weights.layers
-        states, goals = len(weights.observation_mean), len(weights.goal_mean)
-        scale = np.concatenate([weights.observation_scale, weights.goal_scale])
+        observation, goal = weights.observation, weights.goal
+        states, goals = len(observation.mean), len(goal.mean)
+        scale = np.concatenate([observation.scale, goal.scale])
         self._sizes = states, goals
         self._cnn = weights.cnn
+        image = None if weights.cnn is None else weights.cnn.shape
+        self._shapes: dict[str, tuple[int, ...]] = {
+            "observation": image or (states,),
+            "goal": image if image and weights.goal_image else (goals,),
+            "horizon": (),
+        }
         # The shapes of inputs that can be used as they are; images never can.
         self._states = None if weights.cnn else (states,)
         self._goals = None if weights.cnn else (goals,)
         self._ones = np.ones(states + goals, np.float32)
-        self._shift = np.concatenate([weights.observation_mean, weights.goal_mean])
-        limit = np.concatenate([weights.observation_limit, weights.goal_limit])
+        self._shift = np.concatenate([observation.mean, goal.mean])
+        limit = np.concatenate([observation.limit, goal.limit])
         self._limit = limit / scale
         self._floor = -self._limit
         self._first_bias = first.bias
@@ -89,7 +96,7 @@ class Policy:
         self._rectifies = weights.constants.activation == "relu"
         self._low = weights.low
         if weights.low:
-            row = np.concatenate([weights.observation_scale, np.ones(len(others[-1].bias))])
+            row = np.concatenate([observation.scale, np.ones(len(others[-1].bias))])
             scaled = (weights.low[0].weight * row[:, None]).astype(np.float32)
             self._low = Layer(scaled, weights.low[0].bias), *weights.low[1:]
         centre, reach = weights.action_centre, weights.action_scale
@@ -106,22 +113,10 @@ class Policy:
         state, wanted = state_and_goal(observation, goal)
         if horizon is None and self._fits(state, self._states) and self._fits(wanted, self._goals):
             return self._act(state, wanted, None)
-        cnn, (states, goals) = self._cnn, self._sizes
-        image = None if cnn is None else cnn.shape
-        shape = image if image is not None and self.weights.goal_image else (goals,)
-        parts = {"observation": checked(state, image or (states,), "observation")}
-        parts["goal"] = checked(wanted, shape, "goal")
-        if horizon is not None:
-            parts["horizon"] = checked(horizon, (), "horizon")
-        dimensions = {"observation": len(image or (states,)), "goal": len(shape), "horizon": 0}
-        rows = batch_size({name: (x, dimensions[name]) for name, x in parts.items()})
+        parts, rows = rows_of(state, wanted, horizon, self._shapes)
         if rows is None:
             return self._seen(**parts)
-        spread = {
-            name: np.broadcast_to(x, (rows, *x.shape[x.ndim - dimensions[name] :]))
-            for name, x in parts.items()
-        }
-        each = ({name: x[row] for name, x in spread.items()} for row in range(rows))
+        each = ({name: x[row] for name, x in parts.items()} for row in range(rows))
         return np.stack([self._seen(**one) for one in each])
 
     @staticmethod
@@ -192,7 +187,7 @@ class MixturePolicy(Policy):
     def __init__(self, weights: Weights, seed: int = 0):
         super().__init__(weights)
         self._rng = np.random.default_rng(seed)
-        self._scale = np.concatenate([weights.observation_scale, weights.goal_scale])
+        self._scale = np.concatenate([weights.observation.scale, weights.goal.scale])
 
     def _act(self, state: np.ndarray, goal: np.ndarray, horizon: float | None) -> np.ndarray:
         """A given horizon is used without the judge."""
@@ -247,9 +242,9 @@ class MapPolicy(MixturePolicy):
     It acts with the noise it was evaluated with, from its own generator.
     """
 
-    def __init__(self, weights: Weights, places: "Places"):
+    def __init__(self, weights: Weights, policy_map: "Map"):
         super().__init__(weights)
-        self._places = places
+        self._map = policy_map
         self._sought: tuple[bytes, Any] = b"", None  # the latest goal and its place
         first, *others = weights.layers
         inputs = sum(self._sizes)
@@ -262,29 +257,29 @@ class MapPolicy(MixturePolicy):
         raw = np.concatenate([state, goal], dtype=np.float32)
         self._check(raw)
         state, goal = raw[: self._sizes[0]], raw[self._sizes[0] :]
-        cell = self._places.cell(state, self._place(goal))
-        near = self._places.near(cell)
+        cell = self._map.cell(state, self._place(goal))
+        near = self._map.near(cell)
         if horizon is None and near:
             return self._choose(raw)
-        waypoint, steps = self._places.waypoint(cell)
+        waypoint, steps = self._map.waypoint(cell)
         towards = goal if near else waypoint
         told = float(steps) if horizon is None else horizon
         _, mixture = self._mixtures(state, towards, [told])
         noise = self._rng.standard_normal((1, len(self.weights.action_scale)), np.float32)
         luck = np.zeros((1, self.weights.components), np.float32)
-        drawn = self.weights.gaussians.draw(mixture, luck, self._places.temperature * noise)
+        drawn = self.weights.gaussians.draw(mixture, luck, self._map.temperature * noise)
         return self.weights.action_centre + self.weights.action_scale * drawn[0]
 
     def _place(self, goal: np.ndarray) -> Any:
         """The place of a goal; looked up once while the goal stays the same."""
         key = goal.tobytes()
         if key != self._sought[0]:
-            self._sought = key, self._places.place(goal)
+            self._sought = key, self._map.place(goal)
         return self._sought[1]
 
     def _choose(self, raw: np.ndarray) -> np.ndarray:
         """The proposal that the critic prefers, for a checked state and goal in one vector."""
-        from merlin.deploy.lookahead import NO_LUCK
+        from merlin.deploy.mixture import NO_LUCK
 
         weights = self.weights
         assert weights.critic is not None
@@ -298,4 +293,4 @@ class MapPolicy(MixturePolicy):
     def reach(self, observation: Any, goal: Any) -> "Reach":
         """Whether the map has a path from a state to a goal, its length, and a confidence."""
         state = checked(observation, (self._sizes[0],), "observation")
-        return self._places.reach(state, checked(goal, (self._sizes[1],), "goal"))
+        return self._map.reach(state, checked(goal, (self._sizes[1],), "goal"))

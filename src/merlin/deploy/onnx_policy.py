@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from merlin.errors import MerlinError
-from merlin.io.observations import batch_size, checked, state_and_goal
+from merlin.io.observations import rows_of, state_and_goal
 
 SUFFIX = ".onnx"
 
@@ -48,15 +48,9 @@ class OnnxPolicy:
         replaces the policy's default.
         """
         state, wanted = state_and_goal(observation, goal)
-        given = {"observation": state, "goal": wanted}
-        given |= {} if horizon is None else {"horizon": horizon}
-        parts = {name: checked(value, self._shapes[name], name) for name, value in given.items()}
-        sizes = {name: len(self._shapes[name]) for name in parts}
-        rows = batch_size({name: (x, sizes[name]) for name, x in parts.items()})
-        spread = {
-            name: np.broadcast_to(x, (1 if rows is None else rows, *self._shapes[name]))
-            for name, x in parts.items()
-            if name in self._takes
-        }
-        (actions,) = self._session.run(["action"], spread)
-        return actions if rows is not None else actions[0]
+        parts, rows = rows_of(state, wanted, horizon, self._shapes)
+        told = {name: x for name, x in parts.items() if name in self._takes}
+        if rows is not None:
+            return self._session.run(["action"], told)[0]
+        (actions,) = self._session.run(["action"], {name: x[None] for name, x in told.items()})
+        return actions[0]

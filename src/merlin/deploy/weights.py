@@ -13,6 +13,7 @@ from merlin.deploy.networks import (
     Cnn,
     Filter,
     Layer,
+    Standardiser,
     fits,
     forward,
     with_length,
@@ -22,8 +23,8 @@ from merlin.io.schema import read_as
 from merlin.training.policy_schema import read_policy
 
 if TYPE_CHECKING:  # imported on first use: a plain policy, as most are, needs none of them
-    from merlin.deploy.lookahead import Critic, Gaussians, Judge
-    from merlin.deploy.places import Places
+    from merlin.deploy.map import Map
+    from merlin.deploy.mixture import Critic, Gaussians, Judge
 
 MOST_STEP = 4096
 """Upper bound on strides, padding and numbers of bins."""
@@ -58,7 +59,7 @@ class Weights:
     The network takes the normalised observation, the normalised goal and, unless `horizon` is None,
     the embedded horizon. Its output has the size of an action, or twice that, where the second half
     is the standard deviation. With several `components`, it contains means, standard deviations and
-    weights. `judge` evaluates their proposals. With `places`, the goal and the horizon are those of
+    weights. `judge` evaluates their proposals. With a `map`, the goal and the horizon are those of
     the next waypoint; near goals have no horizon, and `critic` chooses among proposals.
 
     A hierarchical policy also has `low`. The first network then outputs a subgoal direction, and
@@ -68,12 +69,8 @@ class Weights:
     If the network takes raw features, their mean is 0, their scale is 1, and they are not clipped.
     """
 
-    observation_mean: np.ndarray
-    observation_scale: np.ndarray
-    observation_limit: np.ndarray  # clipping range of normalised inputs
-    goal_mean: np.ndarray
-    goal_scale: np.ndarray
-    goal_limit: np.ndarray
+    observation: Standardiser
+    goal: Standardiser
     layers: tuple[Layer, ...]
     action_centre: np.ndarray
     action_scale: np.ndarray
@@ -86,7 +83,7 @@ class Weights:
     components: int = 1
     judge: "Judge | None" = None
     low: tuple[Layer, ...] = ()
-    places: "Places | None" = None
+    map: "Map | None" = None
     critic: "Critic | None" = None
 
     @property
@@ -97,7 +94,7 @@ class Weights:
     @property
     def simple(self) -> bool:
         """Whether there is a single component, no judge and no map."""
-        return self.components == 1 and self.judge is None and self.places is None
+        return self.components == 1 and self.judge is None and self.map is None
 
     @property
     def clipped(self) -> bool:
@@ -123,7 +120,7 @@ class Weights:
     @cached_property
     def gaussians(self) -> "Gaussians":
         """The interpretation of the network's outputs as a mixture."""
-        from merlin.deploy.lookahead import Gaussians
+        from merlin.deploy.mixture import Gaussians
 
         constants = self.constants
         haste = np.array(constants.haste, np.float32)
@@ -150,14 +147,9 @@ class Weights:
     def fits(self) -> bool:
         """Whether all arrays have consistent types and sizes."""
         states, goals, actions = map(
-            len, (self.observation_mean, self.goal_mean, self.action_centre)
+            len, (self.observation.mean, self.goal.mean, self.action_centre)
         )
-        vectors = (
-            *(self.observation_mean, self.observation_scale, self.observation_limit),
-            *(self.goal_mean, self.goal_scale, self.goal_limit),
-            *(self.action_centre, self.action_scale),
-        )
-        sizes = *(states,) * 3, *(goals,) * 3, actions, actions
+        bounds = self.action_centre, self.action_scale
         heads = (
             (actions, 2 * actions)
             if self.components == 1
@@ -167,8 +159,9 @@ class Weights:
         judge, image = self.judge, self.about["observation_shape"]
         told = math.prod(image) if self.cnn is None else self.cnn.features
         return (
-            all(array.dtype == np.float32 for array in vectors)
-            and all(array.shape == (n,) for array, n in zip(vectors, sizes, strict=True))
+            self.observation.fits(states)
+            and self.goal.fits(goals)
+            and all((array.dtype, array.shape) == (np.float32, (actions,)) for array in bounds)
             and states == told
             and goals == (told if self.goal_image else self.about["goal_dim"])
             and actions == self.about["action_dim"]
@@ -176,7 +169,7 @@ class Weights:
             and (not self.low or fits(self.low, states + self.layers[-1].bias.size, (actions,)))
             and (self.cnn is None or self.cnn.fits())
             and (judge is None or judge.fits(states, goals, actions, self.max_period))
-            and (self.places is None or self.places.fits(states, goals))
+            and (self.map is None or self.map.fits(states, goals))
             and (self.critic is None or fits(self.critic.layers, states + goals + actions, (1,)))
         )
 
@@ -240,24 +233,27 @@ def _weights(
         max_period = min(max_period, float(settings.max_horizon))
     try:
         cnn, arrays = _cnn(arrays, about, constants)
-        places, arrays = _places(arrays, settings)
+        policy_map, arrays = _map(arrays, settings)
         judge = _judge(arrays, settings, max_period, constants)
-        critic = None if places is None else _critic(arrays, settings)
+        critic = None if policy_map is None else _critic(arrays, settings)
         layers, low = _layers(arrays, "net.layers."), _layers(arrays, "net.low.layers.")
         layers = layers or _layers(arrays, "net.high.layers.")
-        for name in ("observation_normaliser", "goal_normaliser"):
-            clip = np.full_like(arrays[f"{name}.mean"], constants.clip)
-            arrays.setdefault(f"{name}.limit", clip)
-        vectors = {field: arrays.pop(name) for name, field in _VECTORS.items()}
+        observation, goal = (
+            _standardiser(arrays, f"{name}_normaliser", constants.clip)
+            for name in ("observation", "goal")
+        )
+        bounds = {name: arrays.pop(name) for name in ("action_centre", "action_scale")}
     except KeyError:
         return None
     if len(layers) < 2 or arrays:
         return None
     states = about["observation_shape"][0] if cnn is None else cnn.features
     goals = about["goal_dim"] if cnn is None or not goal_image else cnn.features
-    horizon = settings.horizon if places is None else places.least
+    horizon = settings.horizon if policy_map is None else policy_map.least
     return Weights(
-        **vectors,
+        observation=observation,
+        goal=goal,
+        **bounds,
         layers=layers,
         horizon=horizon if len(layers[0].weight) > states + goals else None,
         max_period=max_period,
@@ -268,22 +264,15 @@ def _weights(
         components=settings.components,
         judge=judge,
         low=low,
-        places=places,
+        map=policy_map,
         critic=critic,
     )
 
 
-_VECTORS = {
-    "observation_normaliser.mean": "observation_mean",
-    "observation_normaliser.scale": "observation_scale",
-    "observation_normaliser.limit": "observation_limit",
-    "goal_normaliser.mean": "goal_mean",
-    "goal_normaliser.scale": "goal_scale",
-    "goal_normaliser.limit": "goal_limit",
-    "action_centre": "action_centre",
-    "action_scale": "action_scale",
-}
-"""Names in a policy file, except those of layers, and the corresponding field names."""
+def _standardiser(arrays: dict[str, np.ndarray], prefix: str, clip: float) -> Standardiser:
+    """Remove a normaliser from the arrays and return it; old files do not state its limit."""
+    mean, scale = arrays.pop(f"{prefix}.mean"), arrays.pop(f"{prefix}.scale")
+    return Standardiser(mean, scale, arrays.pop(f"{prefix}.limit", np.full_like(mean, clip)))
 
 
 def _layers(arrays: dict[str, np.ndarray], prefix: str) -> tuple[Layer, ...]:
@@ -344,7 +333,7 @@ def _judge(
     """Remove the judge from the arrays and return it, if the policy has one."""
     if "judge.square_error" not in arrays:
         return None
-    from merlin.deploy.lookahead import Judge
+    from merlin.deploy.mixture import Judge
 
     return Judge(
         distance=_layers(arrays, "judge.distance.layers."),
@@ -363,29 +352,28 @@ def _judge(
 
 def _critic(arrays: dict[str, np.ndarray], settings: Settings) -> "Critic":
     """Remove the critic of a map's executor from the arrays and return it."""
-    from merlin.deploy.lookahead import Critic
+    from merlin.deploy.mixture import Critic
 
     layers, error = _layers(arrays, "critic.layers."), float(arrays.pop("square_error"))
     return Critic(layers, error, settings.caution)
 
 
-def _places(
+def _map(
     arrays: dict[str, np.ndarray], settings: Settings
-) -> "tuple[Places | None, dict[str, np.ndarray]]":
+) -> "tuple[Map | None, dict[str, np.ndarray]]":
     """The map, if the policy has one, and the arrays of the executor."""
     if "map.centres" not in arrays:
         return None, arrays
-    from merlin.deploy.places import Hazard, Places
+    from merlin.deploy.map import Hazard, Map
 
     own: dict[str, np.ndarray] = {}
     others: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         part, _, rest = name.partition(".")
         (others if part == "executor" else own)[rest if part != "hazard" else name] = array
-    mean, scale, limit = (own.pop(f"hazard.inputs.{name}") for name in ("mean", "scale", "limit"))
-    layers = _layers(own, "hazard.net.layers.")
-    hazard = Hazard(mean, scale, limit, own.pop("hazard.phi"), layers)
+    inputs = Standardiser(*(own.pop(f"hazard.inputs.{part}") for part in Standardiser._fields))
+    hazard = Hazard(inputs, own.pop("hazard.phi"), _layers(own, "hazard.net.layers."))
     # Files of earlier versions have none: their distances are those between goals.
     own.setdefault("projection", np.eye(own["centres"].shape[1], dtype=np.float32))
     least, temperature = min(settings.lags), settings.temperature
-    return Places(**own, hazard=hazard, least=least, temperature=temperature), others
+    return Map(**own, hazard=hazard, least=least, temperature=temperature), others

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from jaxtyping import Bool, Float
 
-from merlin.envs import adopt, calls, gl
+from merlin.envs import checked, gl, user_environment
 from merlin.envs.names import EnvName
 from merlin.envs.registry import Task, own
 from merlin.errors import MerlinError
@@ -106,7 +106,7 @@ class LocalBatch:
         if not self._foreign:
             return make_single(self._task, **self._task.image_arguments())
         advice = "check the environment and `env_args`"
-        with calls.explained(self._task.name, "cannot be made", advice):
+        with checked.explained(self._task.name, "cannot be made", advice):
             return make_single(self._task)
 
     def reset(self, seeds: Sequence[int]) -> Observation:
@@ -128,7 +128,9 @@ class LocalBatch:
         )
 
     def _reset(self, env: gymnasium.Env, seed: int) -> Observation:
-        return calls.reset(env, self._task.name, seed) if self._foreign else env.reset(seed=seed)[0]
+        if self._foreign:
+            return checked.reset(env, self._task.name, seed)
+        return env.reset(seed=seed)[0]
 
     def _step(self, index: int, action: np.ndarray) -> tuple[Observation, bool, bool, bool]:
         """Step one environment: observation, reached (for the return), success, ended."""
@@ -136,7 +138,7 @@ class LocalBatch:
         if ended:
             return before, False, success, True
         env = self._envs[index]
-        answer = calls.step(env, self._task.name, action) if self._foreign else env.step(action)
+        answer = checked.step(env, self._task.name, action) if self._foreign else env.step(action)
         observation, reward, terminated, truncated, info = answer
         reached, success = self._task.scoring(self._task.name, float(reward), info)
         ended = self._task.ends and bool(terminated or truncated)
@@ -193,7 +195,7 @@ def make_single(task: Task, **arguments: Any) -> gymnasium.Env:
     if "render_mode" in arguments and "mujoco" in sys.modules:
         gl.pick_gl()  # sets MUJOCO_GL, which Gymnasium's renderer reads
     name = EnvName(task.env_id, task.module, arguments=task.arguments if task.ends else {})
-    return adopt.make(name, **arguments)[0]
+    return user_environment.make(name, **arguments)[0]
 
 
 def _open_batch(memory: dict[str, Any], task: Task, n: int) -> None:
@@ -209,7 +211,7 @@ def _step_batch(memory: dict[str, Any], actions: np.ndarray) -> Step:
 
 
 def _stack(observations: list[Observation]) -> Observation:
-    return {key: np.stack([o[key] for o in observations]) for key in calls.KEYS}
+    return {key: np.stack([o[key] for o in observations]) for key in checked.KEYS}
 
 
 def _join(parts: list[Observation]) -> Observation:

@@ -337,9 +337,9 @@ def find(name: str | Task) -> Task:
         raise ogbench.unknown(name)
     asked = parse(name)
     if asked.module or asked.env_id in gymnasium.registry:
-        from merlin.envs.adopt import adopt
+        from merlin.envs.user_environment import task_of
 
-        return adopt(str(asked))
+        return task_of(str(asked))
     folded = {k.lower().removeprefix(ogbench.PREFIX): k for k in (*TASKS, *OGBENCH)}
     close = difflib.get_close_matches(name.lower(), folded, n=1)
     hint = f"did you mean {folded[close[0]]}?" if close else f"choose from {', '.join(TASKS)}."

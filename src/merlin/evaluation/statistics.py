@@ -5,7 +5,7 @@ in length if seeds are missing. Bootstrap resampling is stratified: seeds are re
 dataset, because seeds are random and datasets are not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,14 +96,10 @@ def interquartile_mean(scores: Float[np.ndarray, "batch runs"]) -> Float[np.ndar
 def aggregate(strata: Strata, *, seed: int = 0) -> Estimate:
     """Interquartile mean over all runs of all datasets, with a stratified bootstrap interval."""
     value = float(interquartile_mean(np.concatenate(strata)[None])[0])
-    return Estimate(
-        value,
-        _interval(
-            lambda rng: interquartile_mean(np.concatenate(_resample(strata, rng), 1)),
-            _can_vary(strata),
-            seed,
-        ),
-    )
+    if not _can_vary(strata):
+        return Estimate(value)
+    drawn = np.concatenate(_resample(strata, np.random.default_rng(seed)), 1)
+    return Estimate(value, _interval(interquartile_mean(drawn)))
 
 
 def probability_of_improvement(ours: Strata, theirs: Strata, *, seed: int = 0) -> Estimate:
@@ -117,13 +113,11 @@ def probability_of_improvement(ours: Strata, theirs: Strata, *, seed: int = 0) -
     ) -> Float[np.ndarray, " batch"]:
         return np.mean([_wins(x, y) for x, y in zip(left, right, strict=True)], 0)
 
-    value = chance([x[None] for x in ours], [y[None] for y in theirs])[0]
-    interval = _interval(
-        lambda rng: chance(_resample(ours, rng), _resample(theirs, rng)),
-        _can_vary(ours) or _can_vary(theirs),
-        seed,
-    )
-    return Estimate(float(value), interval)
+    value = float(chance([x[None] for x in ours], [y[None] for y in theirs])[0])
+    if not (_can_vary(ours) or _can_vary(theirs)):
+        return Estimate(value)
+    rng = np.random.default_rng(seed)
+    return Estimate(value, _interval(chance(_resample(ours, rng), _resample(theirs, rng))))
 
 
 def paired_improvement(differences: Strata, *, seed: int = 0) -> Estimate:
@@ -145,8 +139,7 @@ def paired_improvement(differences: Strata, *, seed: int = 0) -> Estimate:
     size = counts[datasets][..., None]
     seeds = (rng.random((*datasets.shape, counts.max())) * size).astype(int)
     drawn = np.where(np.arange(counts.max()) < size, padded[datasets[..., None], seeds], 0.0)
-    low, high = np.quantile((drawn.sum(-1) / size[..., 0]).mean(1), [0.025, 0.975])
-    return Estimate(value, (float(low), float(high)))
+    return Estimate(value, _interval((drawn.sum(-1) / size[..., 0]).mean(1)))
 
 
 def lead_on_average(
@@ -164,9 +157,7 @@ def lead_on_average(
     if len(ours) < 2:
         return Estimate(value)
     rng = np.random.default_rng(seed)
-    drawn = lead(rng.integers(len(ours), size=(RESAMPLES, len(ours))))
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Estimate(value, (float(low), float(high)))
+    return Estimate(value, _interval(lead(rng.integers(len(ours), size=(RESAMPLES, len(ours))))))
 
 
 def performance_profile(
@@ -205,12 +196,7 @@ def _can_vary(strata: Strata) -> bool:
     return any(len(runs) > 1 for runs in strata)
 
 
-def _interval(
-    draw: Callable[[np.random.Generator], Float[np.ndarray, " resamples"]],
-    varies: bool,
-    seed: int,
-) -> tuple[float, float] | None:
-    if not varies:
-        return None
-    low, high = np.quantile(draw(np.random.default_rng(seed)), [0.025, 0.975])
+def _interval(resampled: Float[np.ndarray, " resamples"]) -> tuple[float, float]:
+    """The central 95 % of resampled values."""
+    low, high = np.quantile(resampled, [0.025, 0.975])
     return float(low), float(high)

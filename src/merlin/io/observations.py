@@ -62,6 +62,22 @@ def checked(value: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
     return array
 
 
+def rows_of(
+    state: Any, goal: Any, horizon: Any, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[dict[str, np.ndarray], int | None]:
+    """The checked inputs of a deployed policy by name, and their number of rows, if any.
+
+    Inputs without a batch axis are repeated for every row. `shapes` are those of a single row.
+    """
+    given = {"observation": state, "goal": goal}
+    given |= {} if horizon is None else {"horizon": horizon}
+    parts = {name: checked(value, shapes[name], name) for name, value in given.items()}
+    rows = batch_size({name: (x, len(shapes[name])) for name, x in parts.items()})
+    if rows is None:
+        return parts, None
+    return {name: np.broadcast_to(x, (rows, *shapes[name])) for name, x in parts.items()}, rows
+
+
 def batch_size(parts: Mapping[str, tuple[np.ndarray, int]]) -> int | None:
     """Number of rows, or None without a batch axis; each part comes with its dimensions."""
     rows = {name: len(x) for name, (x, dimensions) in parts.items() if x.ndim > dimensions}

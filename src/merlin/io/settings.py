@@ -49,7 +49,7 @@ def build(
 
 def check_types(settings: Any) -> None:
     """Raise an error unless every field of a dataclass has a value of its annotated type."""
-    kind = type(settings)
+    kind: type = type(settings)
     check_values(kind, {name: vars(settings)[name] for name in _hints(kind)})
 
 

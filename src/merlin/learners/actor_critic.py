@@ -4,7 +4,7 @@ The critic learns the negative discounted number of steps to the goal (see `nets
 depends on whether the goal is reached, so the learner needs a tolerance.
 """
 
-import abc
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
@@ -20,6 +20,7 @@ from merlin.learners.base import (
     check_not_negative,
     check_sizes,
     known_tolerance,
+    tuned,
 )
 from merlin.nets.cnn import Net, make_net
 from merlin.nets.layers import descend, polyak
@@ -47,8 +48,17 @@ class ActorCritic(eqx.Module):
         return value(self.target_critic, next_x, act(self.target_actor, next_x))
 
 
+@dataclass(frozen=True)
 class CriticLearner(Learner):
     """Base class of methods that train an actor and a critic with target networks."""
+
+    hindsight_ratio: float = 1.0  # fraction of goals relabelled with the episode's future
+    tolerance: float | None = None  # distance that counts as reached; None: the task's
+    discount: float = 0.98
+    target_keep: float = TARGET_KEEP  # fraction of the target networks kept per update (1 - tau)
+    hidden: tuple[int, ...] = tuned((256, 256, 256))
+    learning_rate: float = 5e-4
+    batch_size: int = 512
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,29 +67,6 @@ class CriticLearner(Learner):
         check_below_one(self, "target_keep")
         if self.tolerance is not None:
             check_not_negative(self, "tolerance")
-
-    @property
-    @abc.abstractmethod
-    def hidden(self) -> tuple[int, ...]: ...
-
-    @property
-    @abc.abstractmethod
-    def discount(self) -> float: ...
-
-    @property
-    @abc.abstractmethod
-    def target_keep(self) -> float:
-        """Fraction of the target networks kept in each update (1 - tau)."""
-
-    @property
-    @abc.abstractmethod
-    def tolerance(self) -> float | None:
-        """Distance within which a goal counts as reached; None uses the task's tolerance."""
-
-    @property
-    @abc.abstractmethod
-    def hindsight_ratio(self) -> float:
-        """Fraction of goals relabelled with a later achieved goal of the same episode."""
 
     @property
     def sampling(self) -> Sampling:

@@ -33,14 +33,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from merlin.errors import MerlinError
-from merlin.learners.actor_critic import (
-    TARGET_KEEP,
-    ActorCritic,
-    CriticLearner,
-    init_actor_critic,
-    step,
-)
-from merlin.learners.base import check_not_negative, check_sizes, tuned
+from merlin.learners.actor_critic import ActorCritic, CriticLearner, init_actor_critic, step
+from merlin.learners.base import check_not_negative, check_sizes
 from merlin.nets.cnn import Net
 from merlin.nets.td import act, sparse_reward, td_target, value
 from merlin.policies.goal import DeterministicPolicy, transitions
@@ -54,17 +48,11 @@ class ActionableModels(CriticLearner):
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {"gofar-release": {"released_chaining": True}}
 
-    hindsight_ratio: float = 1.0  # fraction of goals relabelled with the episode's future
-    tolerance: float | None = None  # distance that counts as reached; None: the task's
-    discount: float = 0.98
+    learning_rate: float = 1e-3
     conservatism: float = 1.0  # weight of the penalty on unseen actions
     candidates: int = 10  # uniform actions from which the unseen one is drawn
     chained: float = 0.5  # fraction of goals swapped with those of other rows
     released_chaining: bool = False  # chain goals as the public release does, see above
-    target_keep: float = TARGET_KEEP  # fraction of the target networks kept per update
-    hidden: tuple[int, ...] = tuned((256, 256, 256))
-    learning_rate: float = 1e-3
-    batch_size: int = 512
 
     def __post_init__(self) -> None:
         super().__post_init__()

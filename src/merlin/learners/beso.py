@@ -46,7 +46,7 @@ from merlin.nets.diffusion import (
 from merlin.nets.layers import MLP, Linear, mish, running_average
 from merlin.nets.transformer import Transformer, normal_linear
 from merlin.policies.base import DiffusionPolicy, require_key, vector_inputs
-from merlin.types import Batch, Metrics, Segment, Spec
+from merlin.types import Batch, Horizon, Key, Metrics, Segment, Spec
 
 BACKBONES = ("mlp", "transformer")
 FINAL_RATE = 0.018
@@ -69,7 +69,7 @@ class ScoreMLP(eqx.Module):
         seen: Segment,
         goal: Float[Array, " goal"],
         told: Float[Array, ""],
-        key: PRNGKeyArray | None,
+        key: Key,
     ) -> Float[Array, " action"]:
         level = jnp.log(sigma) / 4
         parts = [noisy, level[None], seen.observations[-1], told * goal, told[None]]
@@ -114,7 +114,7 @@ class ScoreTransformer(eqx.Module):
         seen: Segment,
         goal: Float[Array, " goal"],
         told: Float[Array, ""],
-        key: PRNGKeyArray | None,
+        key: Key,
     ) -> Float[Array, " action"]:
         level = self.level(jnp.log(sigma)[None] / 4)
         goal = told * (self.goal(goal) + self.positions[0])
@@ -154,8 +154,8 @@ class BesoPolicy(DiffusionPolicy):
         memory: Segment,
         observation: ArrayLike,
         goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        horizon: Horizon = None,
+        key: Key = None,
     ) -> tuple[Float[Array, " action"], Segment]:
         """Act on the memory and the current observation; return the action and the new memory."""
         key = require_key(key)
@@ -183,11 +183,7 @@ class BesoPolicy(DiffusionPolicy):
         return denoise
 
     def act(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, horizon: Horizon = None, key: Key = None
     ) -> Float[Array, " action"]:
         """Act as in the first step of an episode, without memory."""
         return self.step(self.begin(), observation, goal, horizon, key)[0]

@@ -54,7 +54,7 @@ from merlin.nets.layers import (
 )
 from merlin.nets.unet import UNet
 from merlin.policies.base import DiffusionPolicy, require_key, vector_inputs
-from merlin.types import Batch, Metrics, Spec
+from merlin.types import Batch, Horizon, Key, Metrics, Spec
 
 
 class Planner(eqx.Module):
@@ -117,11 +117,7 @@ class DDPolicy(DiffusionPolicy):
     temperature: float = eqx.field(static=True, default=0.5)
 
     def act(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, horizon: Horizon = None, key: Key = None
     ) -> Float[Array, " action"]:
         plan = self.plan(*self.inputs(observation, goal), require_key(key))
         return self.actions.from_unit(self.model.action(plan[0], plan[1]))

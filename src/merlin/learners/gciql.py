@@ -20,26 +20,23 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.data.goals import Sampling
 from merlin.io.settings import check_types
-from merlin.learners.base import check_discount, check_not_negative, tuned
+from merlin.learners.base import check_not_negative, tuned
 from merlin.learners.ogbench import (
     LONG,
     MANIPULATION,
     STITCH,
-    OGBenchLearner,
+    ExpectileLearner,
     Twins,
     actor_goals,
-    check_shares,
     cloning_log_prob,
-    evaluate,
     evaluate_twins,
     inputs_of,
     make_actor,
     make_twins,
     make_value,
-    value_goals,
 )
 from merlin.nets.layers import MLP
-from merlin.nets.td import ddpg_bc_loss, expectile_loss, reach_reward
+from merlin.nets.td import ddpg_bc_loss, estimates, expectile_loss, reach_reward
 from merlin.policies.goal import ClippedPolicy, policy_fields, transitions
 from merlin.types import Batch, Metrics, Spec
 
@@ -53,16 +50,10 @@ class Critics(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class GCIQL(OGBenchLearner[Critics]):
+class GCIQL(ExpectileLearner[Critics]):
     """Goal-conditioned implicit Q-learning."""
 
-    discount: float = tuned(0.99)
-    expectile: float = 0.9
     alpha: float = tuned(0.3)  # weight of the cloning term
-    tau: float = 0.005  # target network update rate
-    value_current: float = 0.2  # fraction of the value's goals that are already reached
-    value_random: float = 0.3  # fraction that are random states; the rest are future states
-    actor_random: float = tuned(0.0)  # fraction of the actor's goals that are random states
 
     by_dataset: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         **LONG,
@@ -73,19 +64,12 @@ class GCIQL(OGBenchLearner[Critics]):
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_discount(self.discount)
-        check_shares(self, "expectile", "tau", "actor_random")
         check_not_negative(self, "alpha")
         super().__post_init__()
 
     @property
     def sampling(self) -> Sampling:
-        return Sampling(
-            {
-                "value": value_goals(self.value_current, self.value_random, self.discount),
-                "actor": actor_goals(self.actor_random),
-            }
-        )
+        return Sampling({"value": self.value_goals, "actor": actor_goals(self.actor_random)})
 
     def networks(self, key: PRNGKeyArray, spec: Spec) -> tuple[ClippedPolicy, Critics]:
         actor_key, value_key, critic_key = jax.random.split(key, 3)
@@ -106,10 +90,10 @@ class GCIQL(OGBenchLearner[Critics]):
         goals = batch.goals["value"]
         x, next_x = transitions(policy, batch, goals)
         taken = jnp.concatenate([x, policy.in_units(batch.action)], axis=1)
-        advantage = jnp.min(evaluate_twins(target, taken), axis=0) - evaluate(value.value, x)
+        advantage = jnp.min(evaluate_twins(target, taken), axis=0) - estimates(value.value, x)
         value_loss = jnp.mean(expectile_loss(advantage, advantage, self.expectile))
         reward, mask = reach_reward(goals.reached)
-        next_value = evaluate(jax.lax.stop_gradient(value.value), next_x)
+        next_value = estimates(jax.lax.stop_gradient(value.value), next_x)
         wanted = reward + self.discount * mask * next_value
         estimate = evaluate_twins(value.twins, taken)
         critic_loss = jnp.sum(jnp.mean((wanted - estimate) ** 2, axis=1))

@@ -24,22 +24,20 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.data.goals import Sampling
 from merlin.io.settings import check_types
-from merlin.learners.base import check_discount, check_not_negative, tuned
+from merlin.learners.base import check_not_negative
 from merlin.learners.ogbench import (
     LONG,
     STITCH,
-    OGBenchLearner,
+    ExpectileLearner,
     Twins,
     actor_goals,
     awr_loss,
-    check_shares,
     cloning_log_prob,
     evaluate_twins,
     inputs_of,
     ivl_loss,
     make_actor,
     make_twins,
-    value_goals,
 )
 from merlin.policies.goal import ClippedPolicy, policy_fields, transitions
 from merlin.types import Batch, Metrics, Spec
@@ -47,34 +45,21 @@ from merlin.types import Batch, Metrics, Spec
 
 @final
 @dataclass(frozen=True)
-class GCIVL(OGBenchLearner[Twins]):
+class GCIVL(ExpectileLearner[Twins]):
     """Goal-conditioned implicit V-learning."""
 
-    discount: float = tuned(0.99)
-    expectile: float = 0.9
     alpha: float = 10.0  # inverse temperature of the advantage weights
-    tau: float = 0.005  # target network update rate
-    value_current: float = 0.2  # fraction of the value's goals that are already reached
-    value_random: float = 0.3  # fraction that are random states; the rest are future states
-    actor_random: float = tuned(0.0)  # fraction of the actor's goals that are random states
 
     by_dataset: ClassVar[Mapping[str, Mapping[str, Any]]] = {**LONG, **STITCH}
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_discount(self.discount)
-        check_shares(self, "expectile", "tau", "actor_random")
         check_not_negative(self, "alpha")
         super().__post_init__()
 
     @property
     def sampling(self) -> Sampling:
-        return Sampling(
-            {
-                "value": value_goals(self.value_current, self.value_random, self.discount),
-                "actor": actor_goals(self.actor_random),
-            }
-        )
+        return Sampling({"value": self.value_goals, "actor": actor_goals(self.actor_random)})
 
     def networks(self, key: PRNGKeyArray, spec: Spec) -> tuple[ClippedPolicy, Twins]:
         actor_key, value_key = jax.random.split(key)

@@ -55,7 +55,7 @@ from merlin.nets.layers import (
 )
 from merlin.nets.td import sparse_reward
 from merlin.policies.base import DiffusionPolicy, require_key, vector_inputs
-from merlin.types import Batch, Metrics, Spec
+from merlin.types import Batch, Horizon, Key, Metrics, Spec
 
 TIME_DIM = 16
 
@@ -131,11 +131,7 @@ class GDQLPolicy(DiffusionPolicy):
         return jnp.concatenate(self.inputs(observation, goal))
 
     def act(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, horizon: Horizon = None, key: Key = None
     ) -> Float[Array, " action"]:
         choice_key, draw_key = jax.random.split(require_key(key))
         inputs = self.joined(observation, goal)

@@ -43,7 +43,7 @@ from merlin.learners.base import (
 )
 from merlin.nets.cnn import Net, make_net
 from merlin.nets.layers import MLP, descend, polyak
-from merlin.nets.td import act
+from merlin.nets.td import act, estimates
 from merlin.policies.goal import (
     DeterministicPolicy,
     make_policy,
@@ -135,11 +135,11 @@ class GoFAR(Learner):
         goal = jax.vmap(state.policy.goal_normaliser)(batch.goal)
         achieved = jax.vmap(state.policy.goal_normaliser)(batch.achieved_goal)
         reward = logit(state.discriminator, achieved, goal)
-        wanted = reward + self.discount * evaluate(state.target_value, next_x)
+        wanted = reward + self.discount * estimates(state.target_value, next_x)
 
         def value_loss(net: Net) -> tuple[Float[Array, ""], Array]:
-            residual = wanted - evaluate(net, x)
-            first = jnp.mean(evaluate(net, first_x))
+            residual = wanted - estimates(net, x)
+            first = jnp.mean(estimates(net, first_x))
             loss = (1.0 - self.discount) * first + dual(residual, self.divergence)
             return loss, residual
 
@@ -192,16 +192,11 @@ class GoFAR(Learner):
         return state.policy
 
 
-def evaluate(net: Net, x: Float[Array, "batch inputs"]) -> Float[Array, " batch"]:
-    """Apply a network with a single output to a batch."""
-    return jax.vmap(net)(x)[:, 0]
-
-
 def logit(
     discriminator: MLP, achieved: Float[Array, "batch goal"], goal: Float[Array, "batch goal"]
 ) -> Float[Array, " batch"]:
     """The discriminator's log-odds that the goal is reached."""
-    return evaluate(discriminator, jnp.concatenate([achieved, goal], axis=-1))
+    return estimates(discriminator, jnp.concatenate([achieved, goal], axis=-1))
 
 
 def discriminator_loss(
@@ -215,7 +210,7 @@ def discriminator_loss(
 
     The penalty keeps the gradient norm near 1 on interpolations between the two kinds of pairs.
     """
-    reached = evaluate(discriminator, jnp.concatenate([goal, goal], axis=-1))
+    reached = estimates(discriminator, jnp.concatenate([goal, goal], axis=-1))
     other = logit(discriminator, achieved, goal)
     entropy = jnp.mean(jax.nn.softplus(-reached)) + jnp.mean(jax.nn.softplus(other))
 

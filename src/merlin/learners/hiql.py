@@ -29,23 +29,21 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from merlin.data.goals import Goals, Sampling
 from merlin.data.offsets import Fixed
 from merlin.io.settings import check_types
-from merlin.learners.base import check_discount, check_not_negative, check_sizes, tuned
+from merlin.learners.base import check_not_negative, check_sizes, tuned
 from merlin.learners.ogbench import (
     LONG,
     MANIPULATION,
     STITCH,
-    OGBenchLearner,
+    ExpectileLearner,
     Twins,
     actor_goals,
     awr_loss,
-    check_shares,
     evaluate_twins,
     inputs_of,
     ivl_loss,
     make_actor,
     make_twins,
     make_value,
-    value_goals,
 )
 from merlin.nets.layers import MLP
 from merlin.nets.td import unit_log_prob
@@ -95,19 +93,14 @@ class Represented(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class HIQL(OGBenchLearner[Represented]):
+class HIQL(ExpectileLearner[Represented]):
     """Hierarchical implicit Q-learning."""
 
-    discount: float = tuned(0.99)
     expectile: float = 0.7
     subgoal_steps: int = tuned(25)  # steps to the subgoal; 10 for manipulation
     high_alpha: float = 3.0  # inverse temperature of the high-level advantage weights
     low_alpha: float = 3.0  # inverse temperature of the low-level advantage weights
     rep_dim: int = 10  # size of a goal representation
-    tau: float = 0.005  # target network update rate
-    value_current: float = 0.2  # fraction of the value's goals that are already reached
-    value_random: float = 0.3  # fraction that are random states; the rest are future states
-    actor_random: float = tuned(0.0)  # fraction of the high actor's goals that are random states
 
     by_dataset: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         **LONG,
@@ -117,8 +110,6 @@ class HIQL(OGBenchLearner[Represented]):
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_discount(self.discount)
-        check_shares(self, "expectile", "tau", "actor_random")
         check_not_negative(self, "high_alpha", "low_alpha")
         check_sizes(self, "rep_dim", "subgoal_steps")
         super().__post_init__()
@@ -127,7 +118,7 @@ class HIQL(OGBenchLearner[Represented]):
     def sampling(self) -> Sampling:
         return Sampling(
             {
-                "value": value_goals(self.value_current, self.value_random, self.discount),
+                "value": self.value_goals,
                 "high": actor_goals(self.actor_random, self.subgoal_steps),
                 "low": Goals(future=1.0, offsets=Fixed(self.subgoal_steps)),
             }

@@ -4,7 +4,7 @@ Our extension of Jain and Ravanbakhsh, "Learning to Reach Goals via Diffusion" (
 methods that search graphs of learned distances are TTGS, GAS, SCoTS, ALPS and HSVL.
 
 The map is for distant goals. It consists of places that cover the data, passages between them that
-occur in episodes, and all shortest paths between places (see `data.places`). The paths are computed
+occur in episodes, and all shortest paths between places (see `data.map`). The paths are computed
 before training, so acting only looks up the next waypoint and the steps to it.
 
 The executor reaches waypoints and near goals. It is a mixture of Gaussians, trained by maximum
@@ -42,7 +42,7 @@ from merlin.augment.base import find_phi
 from merlin.data import Dataset
 from merlin.data.goals import Sampling, hindsight
 from merlin.data.kinetic import kinetic_map
-from merlin.data.places import MOST_PLACES, blank_map, build_map, usual_radius
+from merlin.data.map import MOST_PLACES, blank_map, build_map, usual_radius
 from merlin.errors import MerlinError
 from merlin.learners.actor_critic import TARGET_KEEP
 from merlin.learners.advantages import QUEUE, best_weight, lowest_of_best, soon_weight

@@ -39,7 +39,7 @@ from merlin.learners.base import (
 from merlin.nets.cnn import Net
 from merlin.nets.layers import descend_clipped, gaussian_log_prob, running_average
 from merlin.policies.goal import MIN_STD, GoalPolicy, make_policy, with_net
-from merlin.types import Batch, Metrics, Spec
+from merlin.types import Batch, Horizon, Key, Metrics, Spec
 
 
 class GaussianPolicy(GoalPolicy):
@@ -48,10 +48,7 @@ class GaussianPolicy(GoalPolicy):
     temperature: float = eqx.field(static=True, default=0.0)
 
     def distribution(
-        self,
-        observation: Array,
-        goal: Array,
-        horizon: ArrayLike | None = None,
+        self, observation: Array, goal: Array, horizon: Horizon = None
     ) -> tuple[Float[Array, " action"], Float[Array, " action"]]:
         """Mean and standard deviation of the action."""
         return self.gaussian(self.inputs(observation, goal, self.embed(horizon)))
@@ -64,21 +61,13 @@ class GaussianPolicy(GoalPolicy):
         return self.within_bounds(mean), jax.nn.softplus(std) + MIN_STD
 
     def act(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, horizon: Horizon = None, key: Key = None
     ) -> Float[Array, " action"]:
         mean, std = self.distribution(jnp.asarray(observation), jnp.asarray(goal), horizon)
         return self.with_noise(mean, std, self.temperature, key)
 
     def log_prob(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        action: ArrayLike,
-        horizon: ArrayLike | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, action: ArrayLike, horizon: Horizon = None
     ) -> Float[Array, ""]:
         mean, std = self.distribution(jnp.asarray(observation), jnp.asarray(goal), horizon)
         return gaussian_log_prob(jnp.asarray(action), mean, std)

@@ -23,9 +23,15 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from merlin.data.goals import Goals
 from merlin.data.offsets import Geometric
 from merlin.errors import MerlinError
-from merlin.learners.base import Learner, check_sizes
+from merlin.learners.base import Learner, check_discount, check_sizes, tuned
 from merlin.nets.layers import MLP, descend, polyak
-from merlin.nets.td import advantage_weight, expectile_loss, reach_reward, unit_log_prob
+from merlin.nets.td import (
+    advantage_weight,
+    estimates,
+    expectile_loss,
+    reach_reward,
+    unit_log_prob,
+)
 from merlin.policies.goal import ClippedPolicy, with_net
 from merlin.types import Batch, Metrics, Spec
 
@@ -112,23 +118,43 @@ class OGBenchLearner(Learner, Generic[Value]):
         return state.policy
 
 
+@dataclass(frozen=True)
+class ExpectileLearner(OGBenchLearner[Value]):
+    """Base class of GCIVL, GCIQL and HIQL, whose values are learned by expectile regression."""
+
+    discount: float = tuned(0.99)
+    expectile: float = 0.9
+    tau: float = 0.005  # target network update rate
+    value_current: float = 0.2  # fraction of the value's goals that are already reached
+    value_random: float = 0.3  # fraction that are random states; the rest are future states
+    actor_random: float = tuned(0.0)  # fraction of the actor's goals that are random states
+
+    def __post_init__(self) -> None:
+        check_discount(self.discount)
+        check_shares(self, "expectile", "tau", "actor_random")
+        super().__post_init__()
+
+    @property
+    def value_goals(self) -> Goals:
+        """Goals for the value: current and random states, otherwise geometric future states."""
+        current, random = self.value_current, self.value_random
+        if not (current >= 0.0 and random >= 0.0 and current + random <= 1.0):
+            raise MerlinError(
+                f"value_current, value_random: {current} and {random} are not fractions that sum "
+                "to at most 1."
+            )
+        future = 1.0 - current - random
+        return Goals(
+            current=current, random=random, future=future, offsets=Geometric(self.discount)
+        )
+
+
 def check_shares(learner: Learner, *names: str) -> None:
     """Raise an error unless the fields are fractions in [0, 1]."""
     for name in names:
         share = vars(learner)[name]
         if not 0.0 <= share <= 1.0:
             raise MerlinError(f"{name}: {share} is not a fraction between 0 and 1.")
-
-
-def value_goals(current: float, random: float, discount: float) -> Goals:
-    """Goals for a value function: current and random states, otherwise geometric future states."""
-    if not (current >= 0.0 and random >= 0.0 and current + random <= 1.0):
-        raise MerlinError(
-            f"value_current, value_random: {current} and {random} are not fractions that sum to "
-            "at most 1."
-        )
-    future = 1.0 - current - random
-    return Goals(current=current, random=random, future=future, offsets=Geometric(discount))
 
 
 def actor_goals(random: float, subgoal: int = 0) -> Goals:
@@ -158,13 +184,8 @@ def inputs_of(spec: Spec) -> int:
     return spec.observation_shape[0] + spec.goal_dim
 
 
-def evaluate(net: MLP, x: Float[Array, "batch inputs"]) -> Float[Array, " batch"]:
-    """Apply a network with a single output to a batch."""
-    return jax.vmap(net)(x)[:, 0]
-
-
 def evaluate_twins(twins: Twins, x: Float[Array, "batch inputs"]) -> Float[Array, "2 batch"]:
-    return jnp.stack([evaluate(net, x) for net in twins])
+    return jnp.stack([estimates(net, x) for net in twins])
 
 
 def cloning_log_prob(

@@ -32,15 +32,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from merlin.errors import MerlinError
-from merlin.learners.actor_critic import (
-    TARGET_KEEP,
-    ActorCritic,
-    CriticLearner,
-    init_actor_critic,
-    step,
-)
+from merlin.learners.actor_critic import ActorCritic, CriticLearner, init_actor_critic, step
 from merlin.learners.advantages import QUEUE, best_weight, lowest_of_best, soon_weight
-from merlin.learners.base import check_positive, tuned
+from merlin.learners.base import check_positive
 from merlin.nets.cnn import Net
 from merlin.nets.td import act, advantage_weight, possible, sparse_reward, td_target, value
 from merlin.policies.goal import DeterministicPolicy, squared_error, transitions
@@ -65,18 +59,11 @@ class WGCSL(CriticLearner):
         "awgcsl": {"hindsight_ratio": 0.8, "slow_advantage": False, "target_keep": 0.9947},
     }
 
-    hindsight_ratio: float = 1.0  # fraction of relabelled goals; only these are cloned
-    tolerance: float | None = None  # distance that counts as reached; None: the task's
-    discount: float = 0.98
     discount_weight: bool = True  # the authors advise false for random data of hard tasks
     max_weight: float = 10.0  # cap on the exponential of the advantage
     best_percentile: float = 80.0  # final percentile; 0: no best-advantage weight
     percentile_step: float = 0.01  # increase per update; awgcsl uses 0.15 for easy tasks
     slow_advantage: bool = True  # evaluate the next state with the target networks
-    target_keep: float = TARGET_KEEP  # fraction of the target networks kept per update
-    hidden: tuple[int, ...] = tuned((256, 256, 256))
-    learning_rate: float = 5e-4
-    batch_size: int = 512
 
     def __post_init__(self) -> None:
         super().__post_init__()

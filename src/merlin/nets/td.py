@@ -19,11 +19,16 @@ def act(actor: Net, x: Float[Array, "batch inputs"]) -> Float[Array, "batch acti
     return jnp.tanh(jax.vmap(actor)(x))
 
 
+def estimates(net: Net, x: Float[Array, "batch inputs"]) -> Float[Array, " batch"]:
+    """Apply a network with a single output to a batch."""
+    return jax.vmap(net)(x)[:, 0]
+
+
 def value(
     critic: Net, x: Float[Array, "batch inputs"], action: Float[Array, "batch action"]
 ) -> Float[Array, " batch"]:
     """Q(s, a, g)."""
-    return jax.vmap(critic)(jnp.concatenate([x, action], axis=-1))[:, 0]
+    return estimates(critic, jnp.concatenate([x, action], axis=-1))
 
 
 def sparse_reward(

@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from merlin.errors import MerlinError
 from merlin.io.observations import batch_size, checked, state_and_goal
 from merlin.nets.layers import ActionRange, Normaliser
-from merlin.types import Spec
+from merlin.types import Horizon, Key, Spec
 
 
 @eqx.filter_jit
@@ -43,11 +43,7 @@ class Policy(eqx.Module):
 
     @abc.abstractmethod
     def act(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, horizon: Horizon = None, key: Key = None
     ) -> Float[Array, " action"]:
         """An action for one observation and one goal, within the action bounds."""
 
@@ -56,7 +52,7 @@ class Policy(eqx.Module):
         observation: Any,
         goal: Any = None,
         horizon: Any = None,
-        key: PRNGKeyArray | None = None,
+        key: Key = None,
     ) -> Float[Array, "*batch action"]:
         """Return an action, or one for every row of a batch.
 
@@ -95,11 +91,7 @@ class Policy(eqx.Module):
         return None
 
     def log_prob(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        action: ArrayLike,
-        horizon: ArrayLike | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, action: ArrayLike, horizon: Horizon = None
     ) -> Float[Array, ""] | None:
         """The log density of an action; None if the policy defines no distribution."""
         return None
@@ -138,8 +130,8 @@ class Policy(eqx.Module):
         memory: Any,
         observation: ArrayLike,
         goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        horizon: Horizon = None,
+        key: Key = None,
     ) -> tuple[Float[Array, " action"], Any]:
         """Return an action and the memory for the next step."""
         return self.act(observation, goal, horizon, key), memory
@@ -151,11 +143,7 @@ class FunctionPolicy(Policy):
     function: Callable[..., Float[Array, " action"]]
 
     def act(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, horizon: Horizon = None, key: Key = None
     ) -> Float[Array, " action"]:
         return self.function(observation, goal, horizon, key)
 
@@ -195,7 +183,7 @@ def vector_inputs(spec: Spec, who: str) -> dict[str, Any]:
     }
 
 
-def require_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
+def require_key(key: Key) -> PRNGKeyArray:
     """Raise an error if a stochastic policy is called without a key."""
     if key is None:
         raise MerlinError(

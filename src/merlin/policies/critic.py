@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float
 
 from merlin.nets.cnn import Net
 from merlin.nets.layers import mixture_log_prob
@@ -20,6 +20,7 @@ from merlin.policies.mixture import (
     log_density,
     mixture_of,
 )
+from merlin.types import Horizon, Key
 
 
 class CriticPolicy(GoalPolicy):
@@ -48,9 +49,7 @@ class CriticPolicy(GoalPolicy):
         """The horizon embedding; zeros stand for no horizon."""
         return jnp.zeros(HORIZON_DIM) if horizon is None else super().embed(horizon)
 
-    def distribution(
-        self, observation: Array, goal: Array, horizon: ArrayLike | None = None
-    ) -> Mixture:
+    def distribution(self, observation: Array, goal: Array, horizon: Horizon = None) -> Mixture:
         """The mixture over actions, for a horizon or without one."""
         return self.mixture(self.inputs(observation, goal, self.embed(horizon)))
 
@@ -59,11 +58,7 @@ class CriticPolicy(GoalPolicy):
         return mixture_of(self, self.net(x), self.components)
 
     def act(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, horizon: Horizon = None, key: Key = None
     ) -> Float[Array, " action"]:
         """The critic's choice, or with a horizon the mixture's densest component plus noise."""
         observation, goal = jnp.asarray(observation), jnp.asarray(goal)
@@ -103,11 +98,7 @@ class CriticPolicy(GoalPolicy):
         return jax.vmap(cost)(actions)
 
     def log_prob(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        action: ArrayLike,
-        horizon: ArrayLike | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, action: ArrayLike, horizon: Horizon = None
     ) -> Float[Array, ""]:
         mixture = self.distribution(jnp.asarray(observation), jnp.asarray(goal), horizon)
         return mixture_log_prob(jnp.asarray(action), *mixture)

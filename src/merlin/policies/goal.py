@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from merlin.nets.cnn import FILTERS, PADDING, Net, goal_inputs, make_net, observation_inputs
 from merlin.nets.layers import Normaliser, horizon_embedding
 from merlin.policies.base import Policy
-from merlin.types import Batch, DrawnGoals, Spec
+from merlin.types import Batch, DrawnGoals, Horizon, Key, Spec
 
 HORIZON_DIM = 32
 MIN_STD = 1e-5
@@ -105,7 +105,7 @@ class GoalPolicy(Policy):
         action: Float[Array, " action"],
         std: Float[Array, " action"],
         temperature: float,
-        key: PRNGKeyArray | None,
+        key: Key,
     ) -> Float[Array, " action"]:
         """The action plus normal noise of `temperature` standard deviations."""
         if temperature == 0.0:
@@ -125,11 +125,7 @@ class DeterministicPolicy(GoalPolicy):
     """Acts on the squashed outputs of its network."""
 
     def act(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, horizon: Horizon = None, key: Key = None
     ) -> Float[Array, " action"]:
         x = self.inputs(jnp.asarray(observation), jnp.asarray(goal), self.embed(horizon))
         return self.within_bounds(self.net(x))
@@ -152,11 +148,7 @@ class ClippedPolicy(GoalPolicy):
         return self.net(jnp.concatenate([state, goal]))
 
     def act(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, horizon: Horizon = None, key: Key = None
     ) -> Float[Array, " action"]:
         state = self.observation_normaliser(jnp.asarray(observation))
         unit = self.mode(state, self.goal_normaliser(jnp.asarray(goal)))

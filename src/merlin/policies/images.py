@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float
 
 from merlin.policies.base import Policy
+from merlin.types import Horizon, Key
 
 
 class SeeingPolicy(Policy):
@@ -34,20 +35,12 @@ class SeeingPolicy(Policy):
         return inner and (self.encoder.inputs.shape, inner[1])
 
     def act(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, horizon: Horizon = None, key: Key = None
     ) -> Float[Array, " action"]:
         return self.policy.act(self.encoder(jnp.asarray(observation)), goal, horizon, key)
 
     def log_prob(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        action: ArrayLike,
-        horizon: ArrayLike | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, action: ArrayLike, horizon: Horizon = None
     ) -> Float[Array, ""] | None:
         latent = self.encoder(jnp.asarray(observation))
         return self.policy.log_prob(latent, goal, action, horizon)
@@ -67,8 +60,8 @@ class SeeingPolicy(Policy):
         memory: Any,
         observation: ArrayLike,
         goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        horizon: Horizon = None,
+        key: Key = None,
     ) -> tuple[Float[Array, " action"], Any]:
         latent = self.encoder(jnp.asarray(observation))
         return self.policy.step(memory, latent, goal, horizon, key)

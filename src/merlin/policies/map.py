@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from merlin.io.observations import checked
 from merlin.nets.hazard import Hazard
 from merlin.policies.base import Policy
 from merlin.policies.critic import CriticPolicy
-from merlin.types import Map
+from merlin.types import Horizon, Key, Map
 
 LEAST_RADIUS = 1e-6
 """The radius of a place whose goals are all equal."""
@@ -60,11 +60,7 @@ class MapPolicy(Policy):
         return replace(self, executor=replace(self.executor, temperature=temperature))
 
     def act(
-        self,
-        observation: ArrayLike,
-        goal: ArrayLike,
-        horizon: ArrayLike | None = None,
-        key: PRNGKeyArray | None = None,
+        self, observation: ArrayLike, goal: ArrayLike, horizon: Horizon = None, key: Key = None
     ) -> Float[Array, " action"]:
         """Act towards the next waypoint. A given horizon replaces that of the map.
 

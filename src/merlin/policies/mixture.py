@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from merlin.policies.goal import MIN_STD, GoalPolicy
+from merlin.types import Key
 
 NARROW = 0.05
 """Lower bound on the width of a component when comparing densities, relative to the half range.
@@ -85,7 +86,7 @@ def draw(
     return means[which] + stds[which] * noise, stds[which]
 
 
-def chances(key: PRNGKeyArray | None, candidates: int, components: int, dim: int) -> Chances:
+def chances(key: Key, candidates: int, components: int, dim: int) -> Chances:
     """Random numbers for sampling actions; without a key, the same numbers in every call."""
     drawn = max(candidates - len(HASTE), 0)
     uniform = scatter(jax.random.key(0) if key is None else key, drawn, components + dim)

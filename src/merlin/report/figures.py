@@ -60,6 +60,7 @@ SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
 }
 GAP, MARGIN, LEGEND_LINE, LEGEND_WIDTH = 16, 8, 18, 170
+MOST_COLUMNS = 4
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 DRAWN, ON_TILES = "drawn ", "on-tile "
 """Prefixes of the ids of data elements and of numbers on tiles. They become classes, and the rest
@@ -138,11 +139,11 @@ class Figure:
         """Each panel separately, for a page with a fluid layout."""
         return [panel.svg(f"{self.name}-{i}") for i, panel in enumerate(self.panels)]
 
-    def standalone(self, style: str, columns: int = 4) -> str:
+    def standalone(self, style: str) -> str:
         """All panels and the legend as a standalone SVG file with a style sheet."""
         wide = max(panel.size[0] for panel in self.panels)
         tall = max(panel.size[1] for panel in self.panels)
-        columns = min(columns, len(self.panels))
+        columns = min(MOST_COLUMNS, len(self.panels))
         width = max(columns * (wide + GAP) - GAP, LEGEND_WIDTH * (1 if self.legend else 0))
         per_line = max(1, int(width // LEGEND_WIDTH))
         lines = math.ceil(len(self.legend) / per_line)

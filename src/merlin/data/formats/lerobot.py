@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from merlin.data import parquet
-from merlin.data.clocks import as_rate
 from merlin.data.dataset import Dataset
 from merlin.data.formats import lerobot_videos
 from merlin.data.logs import Column, Fields, Log, Rows, episode_ends, regular_file, to_dataset
+from merlin.data.timestamps import as_rate
 from merlin.data.video import SIZE, check_size, decode
 from merlin.errors import MerlinError
 from merlin.io.files import read_json

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from merlin.data import parquet
-from merlin.data.clocks import as_rate
+from merlin.data.timestamps import as_rate
 from merlin.data.video import Clip
 from merlin.errors import MerlinError
 

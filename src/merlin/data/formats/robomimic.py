@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from merlin.data.archives import check_unpacked
-from merlin.data.clocks import as_rate
 from merlin.data.conversion import reading
 from merlin.data.dataset import Dataset
 from merlin.data.hdf5 import check_stored, inside, text_attribute
 from merlin.data.logs import Column, Fields, Log, Rows, regular_file, to_dataset
+from merlin.data.timestamps import as_rate
 from merlin.errors import MerlinError
 from merlin.io.extras import require
 from merlin.io.files import parse_json

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from merlin.deploy.play.exhibits import exhibit
+from merlin.deploy.play.policy_data import policy_data
 from merlin.envs.registry import choose
 from merlin.errors import MerlinError
 from merlin.io.files import check_free, write_bytes
@@ -41,11 +41,11 @@ def write_page(
     folders = [Path(run) for run in runs]
     files = [policy_file(folder, seed, checkpoint) for folder in folders]
     tasks = [_task(folder, task) for folder in folders]
-    exhibits = [
-        {"name": name, **exhibit(file, where, episodes)}
+    policies = [
+        {"name": name, **policy_data(file, where, episodes)}
         for name, file, where in zip(_names(folders), files, tasks, strict=True)
     ]
-    content = render(exhibits).encode()
+    content = render(policies).encode()
     if len(content) > MAX_BYTES:
         raise MerlinError(
             f"{out}: would have {len(content) / 1e6:.1f} MB, more than the {MAX_BYTES / 1e6:.0f} "
@@ -55,15 +55,15 @@ def write_page(
     return {
         "path": str(out),
         "bytes": len(content),
-        "policies": [{k: e[k] for k in ("name", "task", "algo", "seed", "kind")} for e in exhibits],
+        "policies": [{k: e[k] for k in ("name", "task", "algo", "seed", "kind")} for e in policies],
     }
 
 
-def render(exhibits: Sequence[dict[str, Any]]) -> str:
+def render(policies: Sequence[dict[str, Any]]) -> str:
     """The page as text."""
-    tasks = list(dict.fromkeys(e["task"] for e in exhibits))
+    tasks = list(dict.fromkeys(e["task"] for e in policies))
     # A "<" could end the script that holds the data; as an escape it means the same in JSON.
-    data = json.dumps({"policies": exhibits}, separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps({"policies": policies}, separators=(",", ":")).replace("<", "\\u003c")
     return string.Template(asset("page.html")).substitute(
         title=f"{', '.join(tasks)}, merlin".replace("<", "&lt;"),
         style=asset("page.css"),

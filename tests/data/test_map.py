@@ -7,7 +7,7 @@ import pytest
 
 from helpers.corridor import CELLS, LENGTH, corridor
 from merlin.data import Dataset, Episode
-from merlin.data.places import (
+from merlin.data.map import (
     build_map,
     determined,
     nearest_joined,

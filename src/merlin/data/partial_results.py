@@ -21,7 +21,7 @@ _DAMAGED = (
 )
 
 
-class Parts:
+class PartialResults:
     """Numbered sets of arrays in a folder that belongs to a single recipe."""
 
     def __init__(self, folder: Path, recipe: dict[str, Any], names: Sequence[str]):

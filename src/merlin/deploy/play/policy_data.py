@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from merlin.deploy.places import Places
+from merlin.deploy.map import Map
 from merlin.deploy.weights import Weights, read
 from merlin.envs.batch import make_single
 from merlin.envs.point import BOUND, TOLERANCE, WALL_GAP, Arena, PointEnv
@@ -21,7 +21,7 @@ from merlin.training.runs import load_policy
 NO_PLACES = np.zeros((0, 2), np.float32)
 
 
-def exhibit(file: Path, task: Task, episodes: int) -> dict[str, Any]:
+def policy_data(file: Path, task: Task, episodes: int) -> dict[str, Any]:
     """One entry of the page, ready for JSON."""
     _, about = read_policy(file)
     entry = {"task": task.name, "algo": about["algo"], "seed": about.get("seed", 0)}
@@ -29,8 +29,8 @@ def exhibit(file: Path, task: Task, episodes: int) -> dict[str, Any]:
     if arena is not None and weights is not None and weights.simple:
         return {**entry, "kind": "live", **_acting(weights, task), "arena": _floor(arena)}
     played = play(load_policy(file), task, episodes=episodes)
-    places = None if weights is None else weights.places
-    return {**entry, "kind": "recorded", "recorded": recorded(played, task, places, arena)}
+    policy_map = None if weights is None else weights.map
+    return {**entry, "kind": "recorded", "recorded": recorded(played, task, policy_map, arena)}
 
 
 def _arena(task: Task) -> Arena | None:
@@ -54,9 +54,7 @@ def _weights(file: Path) -> Weights | None:
 
 def _acting(weights: Weights, task: Task) -> dict[str, Any]:
     arrays = (
-        *(weights.observation_mean, weights.observation_scale, weights.observation_limit),
-        *(weights.goal_mean, weights.goal_scale, weights.goal_limit),
-        *(weights.action_centre, weights.action_scale),
+        *(*weights.observation, *weights.goal, weights.action_centre, weights.action_scale),
         *(array for layer in (*weights.layers, *weights.low) for array in layer),
     )
     flat = np.concatenate([array.ravel() for array in arrays]).astype("<f4")
@@ -91,12 +89,12 @@ def _floor(arena: Arena) -> dict[str, Any]:
 
 
 def recorded(
-    played: Rollout, task: Task, places: Places | None = None, arena: Arena | None = None
+    played: Rollout, task: Task, policy_map: Map | None = None, arena: Arena | None = None
 ) -> dict[str, Any]:
     """Paths and goals for the page to draw, over walls and the map of the policy, if any."""
     success, achieved, desired = played.success[:, -1], played.achieved_goals, played.desired_goals
-    drawn = places is not None and achieved.shape[-1] in (2, 3)
-    centres = places.centres if places is not None and drawn else np.zeros((0, 3), np.float32)
+    drawn = policy_map if achieved.shape[-1] in (2, 3) else None
+    centres = np.zeros((0, 3), np.float32) if drawn is None else drawn.centres
     views = _views(achieved, desired, centres, task.tolerance)
     if arena is not None:
         edges = {"low": [-BOUND, -BOUND], "high": [BOUND, BOUND], "walls": arena.walls}
@@ -105,22 +103,22 @@ def recorded(
         "summary": f"{int(success.sum())} of {len(success)} successful",
         "success": played.success.astype(bool).tolist(),
         "views": views,
-        "map": _map(places, achieved, desired) if places is not None and drawn else None,
+        "map": None if drawn is None else _map(drawn, achieved, desired),
     }
 
 
-def _map(places: Places, achieved: np.ndarray, desired: np.ndarray) -> dict[str, Any]:
+def _map(policy_map: Map, achieved: np.ndarray, desired: np.ndarray) -> dict[str, Any]:
     """Passages of the shortest lag, and for each episode its places and the waypoints from them.
 
     Longer passages would hide the map. The places of a small dataset are repeated in its tables.
     """
-    begin, end = np.nonzero(places.steps == places.least)
+    begin, end = np.nonzero(policy_map.steps == policy_map.least)
     pairs = np.stack([np.minimum(begin, end), np.maximum(begin, end)], axis=1)
-    goals = places.place(desired)
+    goals = policy_map.place(desired)
     return {
         "edges": np.unique(pairs, axis=0).tolist(),
-        "next": [places.ahead[:, goal].tolist() for goal in goals],
-        "at": [places.place(path).tolist() for path in achieved],
+        "next": [policy_map.ahead[:, goal].tolist() for goal in goals],
+        "at": [policy_map.place(path).tolist() for path in achieved],
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from merlin.deploy.networks import Layer, fits, forward
+from merlin.deploy.networks import Layer, Standardiser, fits, forward
 
 LEAST_RADIUS = np.float32(1e-6)
 """The radius of a place whose goals are all equal."""
@@ -29,26 +29,22 @@ class Reach(NamedTuple):
 class Hazard:
     """The model of the steps to a near goal (see `nets.hazard`)."""
 
-    mean: np.ndarray
-    scale: np.ndarray
-    limit: np.ndarray  # clipping range of normalised inputs
+    inputs: Standardiser
     phi: np.ndarray  # (goal,): which columns of a state are its goal
     layers: tuple[Layer, ...]
 
     def within(self, states: np.ndarray, goals: np.ndarray) -> np.ndarray:
         """The probability of reaching the goals within the steps that the model looks ahead."""
         x = np.concatenate([states, goals, goals - states[..., self.phi]], axis=-1)
-        x = np.clip((x - self.mean) * self.scale, -self.limit, self.limit)
-        logits = forward(self.layers, x)
+        logits = forward(self.layers, self.inputs(x))
         result: np.ndarray = -np.expm1(-np.logaddexp(np.float32(0.0), logits).sum(axis=-1))
         return result
 
     def fits(self, states: int, goals: int) -> bool:
         """Whether all arrays have consistent types and sizes."""
         inputs = states + 2 * goals
-        vectors = self.mean, self.scale, self.limit
         return (
-            all((array.dtype, array.shape) == (np.float32, (inputs,)) for array in vectors)
+            self.inputs.fits(inputs)
             and (self.phi.dtype, self.phi.shape) == (np.int32, (goals,))
             and bool(((self.phi >= 0) & (self.phi < states)).all())
             and fits(self.layers, inputs)
@@ -56,7 +52,7 @@ class Hazard:
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class Map:
     """The map stored in a policy file."""
 
     centres: np.ndarray  # (places, goal)

@@ -16,8 +16,8 @@ import gymnasium
 import numpy as np
 from gymnasium import wrappers
 
-from merlin.envs import calls, scoring
-from merlin.envs.calls import KEYS
+from merlin.envs import checked, scoring
+from merlin.envs.checked import KEYS
 from merlin.envs.names import MIN_STEPS, EnvName, parse
 from merlin.envs.registry import Task
 from merlin.errors import MerlinError
@@ -29,7 +29,7 @@ REPEATED_STEPS = 10
 
 
 @cache
-def adopt(name: str) -> Task:
+def task_of(name: str) -> Task:
     """Make a task of an environment; imports its module and plays a few random steps."""
     asked = parse(name)
     env, limit = _open(asked)
@@ -133,8 +133,8 @@ def probe(env: gymnasium.Env, name: str, steps: int, *, compute: bool = True) ->
     observation = None
     for step, action in enumerate(_random_actions(env, steps)):
         if observation is None:
-            observation = calls.reset(env, name, step)
-        answer = calls.step(env, name, action)
+            observation = checked.reset(env, name, step)
+        answer = checked.step(env, name, action)
         steps_taken.append((answer.reward, dict(answer.info)))
         observation = None if answer.terminated or answer.truncated else answer.observation
     keys = set.intersection(*(set(info) for _, info in steps_taken))
@@ -143,7 +143,7 @@ def probe(env: gymnasium.Env, name: str, steps: int, *, compute: bool = True) ->
     if compute and env.has_wrapper_attr("compute_reward"):
         goal = answer.observation["desired_goal"]
         advice = "fix it, or set `success_key` or `goal_reward`"
-        with calls.explained(name, "compute_reward failed at an achieved goal", advice):
+        with checked.explained(name, "compute_reward failed at an achieved goal", advice):
             at_goal = float(env.get_wrapper_attr("compute_reward")(goal.copy(), goal, answer.info))
     return Seen(keys, {reward for reward, _ in steps_taken}, at_goal, steps_taken)
 
@@ -152,9 +152,9 @@ def _repeats(env: gymnasium.Env, name: str, steps: int) -> bool:
     """Whether a seed and actions give the same episode twice."""
 
     def play() -> Iterator[np.ndarray]:
-        yield from calls.reset(env, name, 0).values()
+        yield from checked.reset(env, name, 0).values()
         for action in _random_actions(env, steps):
-            answer = calls.step(env, name, action)
+            answer = checked.step(env, name, action)
             yield from answer.observation.values()
             if answer.terminated or answer.truncated:
                 return
@@ -172,7 +172,7 @@ def _random_actions(env: gymnasium.Env, steps: int) -> np.ndarray:
 
 def _open(asked: EnvName) -> tuple[gymnasium.Env, int | None]:
     """Make the environment; a failure becomes one sentence."""
-    with calls.explained(asked.base, "cannot be made", "check the environment and `env_args`"):
+    with checked.explained(asked.base, "cannot be made", "check the environment and `env_args`"):
         try:
             return make(asked)
         except (ModuleNotFoundError, gymnasium.error.Error) as error:

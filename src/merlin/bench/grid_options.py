@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Choice:
+class GridOptions:
     """Which part of a grid to run; options that are not given keep the defaults of the grid."""
 
     tasks: tuple[str, ...] = ()
