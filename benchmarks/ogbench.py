@@ -22,7 +22,8 @@ import jax
 import numpy as np
 
 from merlin.data import Dataset
-from merlin.data.goals import Fixed, Geometric, Goals, Sampling
+from merlin.data.goals import Goals, Sampling
+from merlin.data.offsets import Fixed, Geometric
 from merlin.data.spec import make_spec
 from merlin.learners import Learner
 from merlin.learners.registry import configure

@@ -23,6 +23,7 @@ class Trajectories(NamedTuple):
     achieved_goals: Float[Array, "states goal"]
     desired_goals: Float[Array, "episodes goal"] | None
     starts: Int[Array, "episodes+1"]
+    drawn_steps: int | None = None  # as in `Dataset`
 
 
 class Segment(NamedTuple):

@@ -12,8 +12,14 @@ import pytest
 
 from merlin.augment import Rollouts
 from merlin.augment.base import find_phi
-from merlin.augment.models import make_dynamics, make_proposer, scales_of, sequences, window
-from merlin.augment.reverse import _range
+from merlin.augment.models import (
+    make_dynamics,
+    make_proposer,
+    range_of,
+    scales_of,
+    sequences,
+    window,
+)
 from merlin.data import Dataset, Episode
 from merlin.data.dataset import validate
 from merlin.errors import MerlinError
@@ -203,6 +209,28 @@ def test_short_rollouts_branch_off_anywhere_and_the_rest_is_recorded(forward):
     assert len(lengths) > 8
 
 
+def test_only_generated_steps_are_drawn():
+    """A recorded step is in the recorded data already; read forwards, rollouts come last."""
+    assert [made(forward, 6)[0].drawn_steps for forward in (False, True)] == [6, None]
+    assert made(False)[0].drawn_steps is None
+
+
+def test_generated_steps_are_where_recorded_ones_are_drawn():
+    """Of 20 states, the earlier of two drawn uniformly is state t with probability ~ 19 - t."""
+    data, n, size = drifting(), 100_000, 3
+    rng = np.random.default_rng(0)
+    episodes = rng.integers(len(data), size=n)
+    rows = Rollouts()._branches(data, episodes, np.full(n, size), rng) - data.starts[episodes]
+    assert rows.min() == size
+    assert rows.max() == 19
+    steps = (rows[:, None] - 1 - np.arange(size)).ravel()
+    shares = np.bincount(steps, minlength=19) / len(steps)
+    wanted = (19 - np.arange(19)) / 190
+    # No rollout outgrows its episode, which moves the weight within the first and last few steps.
+    np.testing.assert_allclose(shares[size:-size], wanted[size:-size], atol=0.004)
+    np.testing.assert_allclose(shares[:size].sum(), wanted[:size].sum(), atol=0.02)
+
+
 def test_a_final_state_is_the_desired_goal_if_asked_for():
     new = Rollouts(final_goals=True, **FEW)(drifting(), seed=0).dataset
     np.testing.assert_array_equal(new.desired_goals, new.achieved_goals[new.starts[1:] - 1])
@@ -212,7 +240,7 @@ def test_rollouts_stay_in_range_and_are_counted():
     data, rollouts = drifting(), Rollouts(model_epochs=20, margin=0.1, **QUICK)
     proposer, dynamics, _ = rollouts.fit(data, seed=0)
     # A drift that carries those out of range that begin on one side of it, and not the others.
-    drifts = dynamics.head.bias.at[0].add(-1.0)
+    drifts = dynamics.head.bias.at[0].add(-2.0)
     dynamics = eqx.tree_at(lambda d: d.head.bias, dynamics, drifts)
     states, _, lengths, report = rollouts.roll_out(data, proposer, dynamics, 10, seed=0, quiet=True)
     low, high = data.observations.min(0), data.observations.max(0)
@@ -296,7 +324,7 @@ def test_noise_on_states_is_part_of_what_is_to_be_undone():
 def test_what_hardly_moves_may_be_missed_by_what_no_policy_sees():
     """The first dimension moves by 2, the second by a micrometre: it counts as one of 0.1."""
     rows = np.array([[-1.0, 3.0], [1.0, 3.000001]], np.float32)
-    low, high = _range(rows, margin=0.05)
+    low, high = range_of(rows, margin=0.05)
     np.testing.assert_allclose(low, [-1.1, 2.995], atol=1e-5)
     np.testing.assert_allclose(high, [1.1, 3.005], atol=1e-5)
 

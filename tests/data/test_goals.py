@@ -4,6 +4,8 @@ Episode and step are written into the observations, so that every sampled row sa
 data it was taken from.
 """
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +26,8 @@ from helpers.labelled_goals import (
     reference,
 )
 from merlin.data import Goals, Sampling
-from merlin.data.goals import Fixed, Geometric, hindsight
+from merlin.data.goals import hindsight
+from merlin.data.offsets import Fixed, Geometric
 from merlin.types import Trajectories
 
 
@@ -280,3 +283,22 @@ def test_the_key_decides_the_batch():
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(same), strict=True):
         np.testing.assert_array_equal(a, b)
     assert (one.observation != other.observation).any()
+
+
+@pytest.mark.parametrize("steps", ["pairs", "episodes", "transitions"])
+def test_only_the_first_steps_are_drawn(steps):
+    """By hand: an episode is drawn uniformly, one of its first two steps, then a later state."""
+    n, lengths, rule = 200_000, (2, 4, 6), hindsight(1.0, steps)
+    batch = draw(replace(labelled_dataset(lengths), drawn_steps=2), rule, n)
+    expected = {}
+    for e, length in enumerate(lengths):
+        first = range(min(2, length - 1))
+        for t in first:
+            for later in range(t + 1, length):
+                expected[e, t, later] = 1 / (3 * len(first) * (length - 1 - t))
+    found = np.column_stack([batch.observation[:, :2], batch.observation[:, 1] + batch.horizon])
+    places, counts = np.unique(found.astype(int), axis=0, return_counts=True)
+    observed = {tuple(place): count for place, count in zip(places.tolist(), counts, strict=True)}
+    assert observed.keys() == expected.keys()
+    test = stats.chisquare([observed[p] for p in expected], [n * p for p in expected.values()])
+    assert test.pvalue > 1e-4

@@ -1,5 +1,7 @@
 """What a learner is told of the data: moments under its sampling, and what it cannot ask for."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,8 @@ from helpers.labelled_goals import (
     reference,
 )
 from merlin.data import Dataset, Episode, Goals, Sampling
-from merlin.data.goals import Fixed, Geometric, Uniform, hindsight
+from merlin.data.goals import hindsight
+from merlin.data.offsets import Fixed, Geometric, Uniform
 from merlin.data.spec import make_spec
 from merlin.errors import MerlinError
 
@@ -68,6 +71,21 @@ def test_moments_are_those_of_the_sampling_distribution(rng, rule):
         assert (abs(moments.mean - rows.mean(0, dtype=np.float64)) < 5 * error).all()
         np.testing.assert_allclose(moments.std, rows.std(0, dtype=np.float64), rtol=0.01)
         # So many draws have met the row that is farthest from the mean.
+        np.testing.assert_allclose(moments.extent, abs(rows - moments.mean).max(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("steps", ["pairs", "transitions"])
+def test_moments_where_only_the_first_steps_are_drawn(rng, steps):
+    data, rule = replace(noisy_dataset(rng), drawn_steps=2), hindsight(0.6, steps)
+    spec, n = make_spec(data, rule), 400_000
+    batch = draw(data, rule, n)
+    for moments, rows in (
+        (spec.observation_moments, batch.observation),
+        (spec.goal_moments, batch.goal),
+    ):
+        error = moments.std / np.sqrt(n)
+        assert (abs(moments.mean - rows.mean(0, dtype=np.float64)) < 5 * error).all()
+        np.testing.assert_allclose(moments.std, rows.std(0, dtype=np.float64), rtol=0.01)
         np.testing.assert_allclose(moments.extent, abs(rows - moments.mean).max(0), rtol=1e-5)
 
 

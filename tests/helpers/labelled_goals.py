@@ -4,7 +4,8 @@ import jax
 import numpy as np
 
 from merlin.data import Dataset, Episode, Goals, Sampling
-from merlin.data.goals import Fixed, Geometric, Uniform, hindsight
+from merlin.data.goals import hindsight
+from merlin.data.offsets import Fixed, Geometric, Uniform
 
 RATIOS = (0.0, 0.3, 1.0)
 STEPS = ("pairs", "episodes", "transitions")

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from helpers.learner_data import floats, fresh, rows
-from merlin.data.goals import Fixed, Geometric, Goals
+from merlin.data.goals import Goals
+from merlin.data.offsets import Fixed, Geometric
 from merlin.errors import MerlinError
 from merlin.learners import CRL, GCBC, GCIQL, GCIVL, HIQL, LEARNERS, QRL
 from merlin.learners.crl import contrastive_loss

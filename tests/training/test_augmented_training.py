@@ -21,7 +21,7 @@ from merlin.data.goals import draw_mixture, hindsight
 from merlin.data.spec import make_spec
 from merlin.errors import MerlinError
 from merlin.learners import Merlin
-from merlin.training.plan import Plan, mixed_sizes
+from merlin.training.plan import Plan
 from merlin.training.train import resume
 
 COMMAND = [sys.executable, "-c", "from merlin.cli import main; main()", "train"]
@@ -132,17 +132,13 @@ def test_moments_are_those_of_the_mixture(ratio):
     assert spec.max_horizon == 9
 
 
-def test_sizes_of_a_mixed_batch():
-    assert mixed_sizes(Merlin(batch_size=512), 0.5) == (256, 256)
-    assert mixed_sizes(Merlin(batch_size=10), 0.25) == (8, 2)
-
-
 def test_the_run_keeps_what_it_made(augmented_run, point_data):
     config = json.loads((augmented_run / "run.json").read_text())
     assert config["algo"] == "merlin-np"
     assert config["augment"]["name"] == "reverse-stitch"
-    assert config["mix"] == 0.5  # as many were made as were recorded
     result = json.loads((augmented_run / "result.json").read_text())
+    # As many were made as were recorded.
+    assert [seed["mix"] for seed in result["seeds"]] == [0.5, 0.5]
     made = merlin.load(augmented_run / "seed-0" / "augmented")
     assert len(made) == len(point_data)
     assert made.task == "PointReach"
@@ -155,11 +151,38 @@ def test_the_run_keeps_what_it_made(augmented_run, point_data):
     assert {tuple(row) for row in np.asarray(made.observations)} <= recorded
 
 
-def test_the_mix_is_the_union_of_the_data_unless_given(point_data):
-    few = {"augment": Stitch(**TINY, trajectories=10)}
-    union = Plan.make(Merlin(**SMALL), point_data, few)
-    assert union.config.mix == 10 / (10 + len(point_data))
-    assert Plan.make(Merlin(**SMALL), point_data, few | {"mix": 0.5}).config.mix == 0.5
+@pytest.mark.parametrize(
+    ("lengths", "drawn_steps", "sizes"),
+    [
+        ((3, 5), None, (256, 256)),  # 6 transitions of either kind
+        ((3, 3), None, (307, 205)),  # 4 of 10
+        ((3, 5), 1, (384, 128)),  # the first step of each: 2 of 8
+        ((3, 5), 3, (279, 233)),  # 2 + 3 of 11: the short one has only 2
+    ],
+)
+def test_the_mix_is_the_share_of_new_transitions(lengths, drawn_steps, sizes):
+    plan = Plan.make(
+        Merlin(batch_size=512), labelled(1), {"augment": Stitch(), "task": "none", "held_out": 0.0}
+    )
+    made = replace(labelled(5, lengths), drawn_steps=drawn_steps)
+    assert plan.sizes(made) == sizes
+
+
+def test_a_mix_that_is_given(point_data):
+    plan = Plan.make(Merlin(batch_size=10), point_data, {"augment": Stitch(), "mix": 0.25})
+    assert plan.sizes(labelled(5)) == (8, 2)
+
+
+def test_a_batch_has_an_example_of_each_kind():
+    plan = Plan.make(
+        Merlin(batch_size=4), labelled(1), {"augment": Stitch(), "task": "none", "held_out": 0.0}
+    )
+    assert plan.sizes(labelled(5, (200,))) == (1, 3)
+    long = labelled(1, (200,))
+    many = Plan.make(
+        Merlin(batch_size=4), long, {"augment": Stitch(), "task": "none", "held_out": 0.0}
+    )
+    assert many.sizes(labelled(5)) == (3, 1)
 
 
 def test_policies_load_back(augmented_run):
@@ -193,7 +216,7 @@ def test_a_longer_run_goes_on_with_the_same_trajectories(augmented_run, point_da
     [
         ({"augment": Stitch(**{**TINY, "threshold": 0.5})}, "augment="),
         ({"augment": Stitch(**TINY, forward=True)}, "algo=merlin-np"),
-        ({"mix": 0.25}, "mix=0.5"),
+        ({"mix": 0.25}, "mix=None, not 0.25"),
     ],
 )
 def test_resuming_another_augmentation_is_refused(augmented_run, point_data, change, fragment):

@@ -63,10 +63,12 @@ def assemble(
     lengths: Int[np.ndarray, " trajectories"],
     *,
     final_goals: bool,
+    drawn_steps: int | None = None,
 ) -> Dataset:
     """Combine trajectories with the given numbers of states, stored back to back, into a dataset.
 
     With `final_goals`, the desired goal of each trajectory is the goal its last state achieves.
+    `drawn_steps` is the number of new steps at the beginning of each trajectory, if not all are.
     """
     ends = np.cumsum(lengths) - 1
     return dataclasses.replace(
@@ -78,6 +80,7 @@ def assemble(
         starts=np.concatenate([[0], ends + 1]).astype(np.int64),
         provenance={},
         source=None,
+        drawn_steps=drawn_steps,
     )
 
 

@@ -16,8 +16,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from merlin.data.dataset import Dataset
 from merlin.data.statistics import ROWS_AT_ONCE, moments_of
-from merlin.nets.layers import MLP, Linear, Normaliser, plain_normaliser
+from merlin.nets.layers import CLIP, LEAST_STD, MLP, Linear, Normaliser, plain_normaliser
 
+LEAST_RANGE = 2 * CLIP * LEAST_STD
+"""Lower bound on the range of a dimension, matching the resolution of a policy's inputs. The
+fingers of a closed gripper move by micrometres, which no model predicts."""
 WINDOW = 100
 """Longer episodes are split into training windows of this many steps, at random positions."""
 
@@ -229,3 +232,13 @@ def make_dynamics(
         layers=tuple(eqx.nn.GRUCell(i, width, key=k) for i, k in zip(sizes, keys, strict=True)),
         head=Linear(width + state + action, state, key=head_key),
     )
+
+
+def range_of(rows: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
+    """Minimum and maximum per dimension, widened by a fraction of the range."""
+    pieces = [rows[begin : begin + ROWS_AT_ONCE] for begin in range(0, len(rows), ROWS_AT_ONCE)]
+    low = np.min([piece.min(0) for piece in pieces], axis=0)
+    high = np.max([piece.max(0) for piece in pieces], axis=0)
+    # Allow for rounding in dimensions that are constant in the data.
+    slack = margin * np.maximum(high - low, LEAST_RANGE) + 1e-6 * np.maximum(abs(low), abs(high))
+    return low - slack, high + slack

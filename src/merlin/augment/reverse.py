@@ -10,10 +10,11 @@ differences (`models.py`). Rollouts that leave the range of the data or are not 
 The forward variant rolls out from first states.
 
 Model errors accumulate along a rollout. By default rollouts are therefore short: they branch off at
-a random recorded state, and the rest of the trajectory is recorded. The less of the variance of
-one-step differences the model explains on held-out episodes, the shorter they are: k steps may
-leave k (1 - explained) <= `max_error` of it unexplained. With `rollout_steps=None` and
-`max_error=None`, rollouts span whole episodes.
+a random recorded state, and the rest of the trajectory is recorded. Minibatches contain generated
+transitions only; the rest provides their goals. The less of the variance of one-step differences
+the model explains on held-out episodes, the shorter they are: k steps may leave
+k (1 - explained) <= `max_error` of it unexplained. With `rollout_steps=None` and `max_error=None`,
+rollouts span whole episodes.
 
 The models need vectors; images are replaced by latents (`latents.py`).
 """
@@ -46,20 +47,17 @@ from merlin.augment.models import (
     Sequences,
     make_dynamics,
     make_proposer,
+    range_of,
     scales_of,
     sequences,
     window,
 )
 from merlin.data.dataset import Dataset
-from merlin.data.statistics import ROWS_AT_ONCE
 from merlin.errors import MerlinError
 from merlin.io.progress import Progress
-from merlin.nets.layers import CLIP, LEAST_STD, cosine_decay
+from merlin.nets.layers import cosine_decay
 
 ROLLOUTS_AT_ONCE = 1024
-LEAST_RANGE = 2 * CLIP * LEAST_STD
-"""Lower bound on the range of a dimension, matching the resolution of a policy's inputs. The
-fingers of a closed gripper move by micrometres, which no model predicts."""
 
 
 @dataclass(frozen=True)
@@ -126,14 +124,10 @@ class Rollouts(Augmentation):
         limits = self.model_max_updates, self.dynamics_max_updates
         counts += [n for n in (*limits, self.trajectories, self.rollout_steps) if n is not None]
         check_settings(self, counts, ("model_learning_rate", "dynamics_learning_rate"))
-        for name in ("kl_weight", "latent_scale", "state_noise", "margin"):
+        for name in ("kl_weight", "latent_scale", "state_noise", "margin", "max_error"):
             value = vars(self)[name]
-            if not (math.isfinite(value) and value >= 0):
+            if value is not None and not (math.isfinite(value) and value >= 0):
                 raise MerlinError(f"{name}: {value} is not a non-negative number.")
-        if self.max_error is not None and not (
-            math.isfinite(self.max_error) and self.max_error >= 0
-        ):
-            raise MerlinError(f"max_error: {self.max_error} is not a non-negative number.")
         if not 0 <= self.held_out < 1:
             raise MerlinError(f"held_out: {self.held_out} is not a fraction below 1.")
 
@@ -150,7 +144,12 @@ class Rollouts(Augmentation):
             data, proposer, dynamics, steps, seed=seed, quiet=quiet
         )
         achieved = np.asarray(states[..., phi], np.float32)
-        dataset = assemble(data, states, actions, achieved, lengths, final_goals=self.final_goals)
+        whole = self.rollout_steps is None or self.forward
+        dataset = assemble(
+            *(data, states, actions, achieved, lengths),
+            final_goals=self.final_goals,
+            drawn_steps=None if whole else steps,
+        )
         return Augmented(dataset, {**made, **report})
 
     def fit(
@@ -293,7 +292,7 @@ class Rollouts(Augmentation):
         wanted = self.wanted(data)
         rng = np.random.default_rng((seed, 3))
         key = jax.random.fold_in(jax.random.key(seed), 4)
-        low, high = _range(data.observations, self.margin)
+        low, high = range_of(data.observations, self.margin)
         # The models are arguments, since XLA would spend seconds on folding constants.
         roll = lambda p, d, s, k: self._roll(p, d, s, steps, k)  # noqa: E731
         many = eqx.filter_jit(eqx.filter_vmap(roll, in_axes=(None, None, 0, 0)))
@@ -350,12 +349,19 @@ class Rollouts(Augmentation):
         size: Int[np.ndarray, " n"],
         rng: np.random.Generator,
     ) -> Int[np.ndarray, " n"]:
-        """Random start rows for rollouts of a given length, such that none outgrows its episode."""
-        recorded = rng.integers(data.lengths[episodes] - size)  # number of recorded steps kept
-        if self.rollout_steps is None:
-            recorded[:] = 0
+        """Random start rows for rollouts of a given length, such that none outgrows its episode.
+
+        Backwards, a generated step is as likely as the recorded one in its place: the earlier of
+        two states drawn uniformly from an episode.
+        """
         first, last = data.starts[episodes], data.starts[episodes + 1] - 1
-        return first + recorded if self.forward else last - recorded
+        if self.rollout_steps is None:
+            return first if self.forward else last
+        if self.forward:
+            return first + rng.integers(data.lengths[episodes] - size)
+        one, other = rng.integers(data.lengths[episodes], size=(2, len(episodes)))
+        after = np.minimum(one, other) + 1 + rng.integers(size)
+        return first + np.clip(after, size, last - first)
 
     def _whole(
         self, data: Dataset, episode: int, row: int, states: np.ndarray, actions: np.ndarray
@@ -387,13 +393,3 @@ class Rollouts(Augmentation):
         start = (dynamics.empty(), state)
         _, (states, actions) = jax.lax.scan(body, start, jax.random.split(key, steps))
         return jnp.concatenate([state[None], states]), actions
-
-
-def _range(rows: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
-    """Minimum and maximum per dimension, widened by a fraction of the range."""
-    pieces = [rows[begin : begin + ROWS_AT_ONCE] for begin in range(0, len(rows), ROWS_AT_ONCE)]
-    low = np.min([piece.min(0) for piece in pieces], axis=0)
-    high = np.max([piece.max(0) for piece in pieces], axis=0)
-    # Allow for rounding in dimensions that are constant in the data.
-    slack = margin * np.maximum(high - low, LEAST_RANGE) + 1e-6 * np.maximum(abs(low), abs(high))
-    return low - slack, high + slack

@@ -50,7 +50,7 @@ def measure(cell: Cell, method: Method, data: Dataset, latents: Latents | None) 
         str(batch): round(1e6 * _fastest(acting(policy, data, batch)) / batch, 3)
         for batch in ACTION_BATCHES
     }
-    updates = updating(plan.learner, made.spec, made.sources, made.images, plan.sizes)
+    updates = updating(plan.learner, made.spec, made.sources, made.images, made.sizes)
     per_update = _fastest(lambda: updates(cell.updates)) / cell.updates
     return {
         "update_ms": round(1000.0 * per_update, 4),

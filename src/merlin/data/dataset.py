@@ -40,8 +40,9 @@ class Dataset:
     """Offline trajectories of any length. Arrays may be memory maps and are never written to.
 
     Observations are float32 vectors or uint8 images; images may be a `Stream` or a `Selection`.
-    `desired_goals` is None for trajectories that were not collected for a goal. `load`,
-    `from_episodes` and `merlin.train` check every number.
+    `desired_goals` is None for trajectories that were not collected for a goal. With `drawn_steps`,
+    transitions are drawn from the first steps of each episode, and later ones only provide goals.
+    `load`, `from_episodes` and `merlin.train` check every number.
     """
 
     observations: Any  # (states, *observation): an array, a Stream or a Selection
@@ -56,6 +57,7 @@ class Dataset:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     source: str | None = None  # the name it was loaded from, as accepted by `load`
     phi: tuple[int, ...] | None = None  # which columns of a state are its goal, if known
+    drawn_steps: int | None = None  # of each episode, that transitions are drawn from; None: all
 
     @classmethod
     def from_episodes(
@@ -120,6 +122,12 @@ class Dataset:
         """Number of states of each episode."""
         return np.diff(self.starts)
 
+    @property
+    def transitions(self) -> int:
+        """Number of transitions that minibatches are drawn from."""
+        limit = np.inf if self.drawn_steps is None else self.drawn_steps
+        return int(np.minimum(self.lengths - 1, limit).sum())
+
     def episode(self, index: int) -> Episode:
         """One of the episodes, from 0 to `len(data) - 1`."""
         begin, end = int(self.starts[index]), int(self.starts[index + 1])
@@ -168,6 +176,7 @@ class Dataset:
             achieved_goals=observations if same else jnp.asarray(self.achieved_goals),
             desired_goals=None if desired is None else jnp.asarray(desired),
             starts=jnp.asarray(self.starts.astype(np.int32)),
+            drawn_steps=self.drawn_steps,
         )
 
 
@@ -351,6 +360,8 @@ def _check_bounds(data: Dataset, where: _Place) -> None:
         e = short[0]
         problem = f"episode {e} has {data.lengths[e]} state(s) and so no action; drop it."
         _fail(where, "starts", problem)
+    if data.drawn_steps is not None and data.drawn_steps < 1:
+        raise MerlinError(f"{where}: drawn_steps is {data.drawn_steps}; it starts at 1.")
     for name, bound in (("action_low", data.action_low), ("action_high", data.action_high)):
         if bound.shape != (data.action_dim,) or not np.isfinite(bound).all():
             raise MerlinError(f"{where}: {name} must be {data.action_dim} finite numbers.")

@@ -18,17 +18,17 @@ achieved at i and the horizon is i - t. Otherwise it is the episode's desired go
 is the number of states from t to the end of the episode, including t.
 """
 
-import abc
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, Integer, UInt32
 
+from merlin.data.offsets import UNIFORM, Offsets, Uniform, uniform_below
 from merlin.errors import MerlinError
 from merlin.types import Batch, DrawnGoals, PRNGKeyArray, Segment, Trajectories
 
@@ -40,86 +40,10 @@ pairs        An episode uniformly, then two of its states uniformly; t is the ea
              of goals is limited and the episode is longer, t is uniform over its actions.
 episodes     An episode uniformly, then one of its actions uniformly.
 transitions  Uniform over all actions: long episodes are drawn more often than short ones.
+
+If a dataset limits the steps that are drawn (`drawn_steps`), an episode is drawn uniformly, then
+one of its first steps uniformly, whatever the rule.
 """
-
-
-class Offsets(abc.ABC):
-    """Distribution of the offset of a future goal, from 1 to the steps left in the episode."""
-
-    @abc.abstractmethod
-    def draw(self, word: UInt32[Array, " n"], rest: Int32[Array, " n"]) -> Int32[Array, " n"]:
-        """Draw from random words, given the number of steps in the episode after t."""
-
-    @abc.abstractmethod
-    def shares(self, steps: Float[np.ndarray, " length"]) -> Float[np.ndarray, " length"]:
-        """Probability of each step of an episode as the goal's, given the probabilities of t."""
-
-
-@dataclass(frozen=True)
-class Uniform(Offsets):
-    """Uniform over all later steps of the episode, or over the next `limit` steps."""
-
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise MerlinError(f"limit: {self.limit} is below 1; a future goal is a step away.")
-
-    def draw(self, word: UInt32[Array, " n"], rest: Int32[Array, " n"]) -> Int32[Array, " n"]:
-        within = rest if self.limit is None else jnp.minimum(rest, self.limit)
-        return 1 + uniform_below(word, within)
-
-    def shares(self, steps: Float[np.ndarray, " length"]) -> Float[np.ndarray, " length"]:
-        limit = len(steps) if self.limit is None else self.limit
-        rest = len(steps) - 1.0 - np.arange(len(steps) - 1)
-        up_to = np.concatenate([[0.0], np.cumsum(steps[:-1] / np.minimum(rest, limit))])
-        return up_to - up_to[np.maximum(np.arange(len(steps)) - limit, 0)]
-
-    def cuts(self, length: Any) -> Any:
-        """Whether the limit excludes any step of an episode with this many states."""
-        return False if self.limit is None else length - 1 > self.limit
-
-
-@dataclass(frozen=True)
-class Geometric(Offsets):
-    """Offset k has probability (1 - discount) discount^(k - 1), capped at the episode's end."""
-
-    discount: float
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.discount < 1.0:
-            raise MerlinError(f"discount: {self.discount} is not between 0 and 1.")
-
-    def draw(self, word: UInt32[Array, " n"], rest: Int32[Array, " n"]) -> Int32[Array, " n"]:
-        # 24 bits, which float32 represents exactly, in (0, 1].
-        uniform = ((word >> np.uint32(8)) + np.uint32(1)).astype(jnp.float32) * jnp.float32(2**-24)
-        whole = jnp.floor(jnp.log(uniform) / jnp.float32(math.log(self.discount)))
-        return jnp.minimum(1 + whole.astype(jnp.int32), rest)
-
-    def shares(self, steps: Float[np.ndarray, " length"]) -> Float[np.ndarray, " length"]:
-        from scipy.signal import lfilter  # scipy.signal is slow to import
-
-        goal = lfilter([0.0, 1.0 - self.discount], [1.0, -self.discount], steps)
-        goal[-1] = steps.sum() - goal[:-1].sum()
-        return goal
-
-
-@dataclass(frozen=True)
-class Fixed(Offsets):
-    """A constant offset, capped at the episode's end."""
-
-    steps: int
-
-    def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise MerlinError(f"steps: {self.steps} is below 1; a future goal is a step away.")
-
-    def draw(self, word: UInt32[Array, " n"], rest: Int32[Array, " n"]) -> Int32[Array, " n"]:
-        return jnp.minimum(self.steps, rest)
-
-    def shares(self, steps: Float[np.ndarray, " length"]) -> Float[np.ndarray, " length"]:
-        at = np.minimum(np.arange(len(steps)) + self.steps, len(steps) - 1)
-        return np.bincount(at, steps, len(steps))
 
 
 class Place(NamedTuple):
@@ -139,7 +63,7 @@ class Goals:
     desired: float = 0.0  # fraction that is the episode's desired goal
     random: float = 0.0  # fraction achieved by a random state of the dataset
     current: float = 0.0  # fraction already achieved at t
-    offsets: Offsets = Uniform()  # of the future goals
+    offsets: Offsets = UNIFORM  # of the future goals
     subgoal: int = 0  # if above 0: also draw a subgoal this many steps ahead, capped at the goal
 
     def __post_init__(self) -> None:
@@ -290,6 +214,8 @@ class Sampling:
         self, data: Trajectories, words: UInt32[Array, "3 n"], offsets: Uniform
     ) -> tuple[Place, Int32[Array, " n"]]:
         """The positions of the rows, and for each a uniformly drawn later step of its episode."""
+        if data.drawn_steps is not None:
+            return self._first_steps(data, words, offsets)
         if self.steps == "transitions":
             # Episodes have one action fewer than states.
             first_actions = data.starts - jnp.arange(len(data.starts))
@@ -316,9 +242,26 @@ class Sampling:
             t = action - (begin - episode)
         return Place(episode, begin, length, t), t + offsets.draw(words[2], length - 1 - t)
 
-    def step_shares(self, length: int) -> Float[np.ndarray, " length"]:
+    @staticmethod
+    def _first_steps(
+        data: Trajectories, words: UInt32[Array, "3 n"], offsets: Uniform
+    ) -> tuple[Place, Int32[Array, " n"]]:
+        """The same for data that limits the steps that are drawn."""
+        assert data.drawn_steps is not None
+        episode = uniform_below(words[0], len(data.starts) - 1)
+        begin = data.starts[episode]
+        length = data.starts[episode + 1] - begin
+        t = uniform_below(words[1], jnp.minimum(length - 1, data.drawn_steps))
+        return Place(episode, begin, length, t), t + offsets.draw(words[2], length - 1 - t)
+
+    def step_shares(
+        self, length: int, drawn_steps: int | None = None
+    ) -> Float[np.ndarray, " length"]:
         """Probability of each step of an episode with this many states as t."""
         step = np.arange(length)
+        if drawn_steps is not None:
+            drawn = min(length - 1, drawn_steps)
+            return (step < drawn) / float(drawn)
         first = next(iter(self.goals.values())).offsets
         cut = isinstance(first, Uniform) and first.cuts(length)
         if self.steps == "pairs" and not cut:
@@ -326,10 +269,10 @@ class Sampling:
         return (step < length - 1) / (length - 1.0)
 
     def episode_shares(
-        self, lengths: Integer[np.ndarray, " episodes"]
+        self, lengths: Integer[np.ndarray, " episodes"], drawn_steps: int | None = None
     ) -> Float[np.ndarray, " episodes"]:
         """Probability of each episode, given their numbers of states."""
-        if self.steps == "transitions":
+        if self.steps == "transitions" and drawn_steps is None:
             return (lengths - 1.0) / (lengths - 1.0).sum()
         return np.full(len(lengths), 1.0 / len(lengths))
 
@@ -364,21 +307,6 @@ def _segment(
         actions=data.actions[(place.begin - place.episode)[:, None] + action],
         valid=wanted == state,
     )
-
-
-def uniform_below(bits: UInt32[Array, " n"], limit: int | Int32[Array, " n"]) -> Int32[Array, " n"]:
-    """Convert random words to integers below `limit`: the high half of the product with `limit`.
-
-    The bias is at most limit / 2^32. jax.random.randint has less bias but needs twice the words and
-    a division, which would take 2 % of the training time.
-    """
-    limit = jnp.asarray(limit).astype(jnp.uint32)
-    low, high = np.uint32(0xFFFF), np.uint32(16)
-    # 32 x 32 bits by schoolbook multiplication, because 64-bit integers are disabled.
-    a, b, c, d = bits >> high, bits & low, limit >> high, limit & low
-    middle = a * d + ((b * d) >> high)
-    carry = (b * c + (middle & low)) >> high
-    return (a * c + (middle >> high) + carry).astype(jnp.int32)
 
 
 def draw_mixture(

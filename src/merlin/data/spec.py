@@ -69,9 +69,12 @@ def _weighted(data: Dataset, sampling: Sampling, share: float) -> tuple[Weighted
             "which the data lacks; set it to 1."
         )
     lengths, distributions = data.lengths, list(sampling.goals.values())
-    each = share * sampling.episode_shares(lengths)
+    each = share * sampling.episode_shares(lengths, data.drawn_steps)
     state_weight, goal_weight = np.empty((2, len(data.observations)))
-    within = {int(length): _shares(sampling, int(length)) for length in np.unique(lengths)}
+    within = {
+        int(length): _shares(sampling, int(length), data.drawn_steps)
+        for length in np.unique(lengths)
+    }
     for begin, length, weight in zip(data.starts[:-1], lengths, each, strict=True):
         state, goal = within[int(length)]
         own = slice(int(begin), int(begin + length))
@@ -86,10 +89,10 @@ def _weighted(data: Dataset, sampling: Sampling, share: float) -> tuple[Weighted
 
 
 def _shares(
-    sampling: Sampling, length: int
+    sampling: Sampling, length: int, drawn_steps: int | None
 ) -> tuple[Float[np.ndarray, " length"], Float[np.ndarray, " length"]]:
     """Probability of each step of an episode as t, and as a future or current goal."""
-    state = sampling.step_shares(length)
+    state = sampling.step_shares(length, drawn_steps)
     goals = [
         wanted.future * wanted.offsets.shares(state) + wanted.current * state
         for wanted in sampling.goals.values()

@@ -242,7 +242,7 @@ _ALL = (
         goal_dim=1,
         goal_slice=(3, 4),
         success_tolerance=0.02,
-        tuned={"expert": Tuned(0.2, 5), "random": Tuned(1.0, 5, own=(1.0, 2))},
+        tuned={"expert": Tuned(0.2, 5, own=(0.2, 1)), "random": Tuned(1.0, 5, own=(1.0, 2))},
         entry_point="merlin.envs.sawyer:SawyerDoorEnv",
         **_SAWYER,
     ),

@@ -26,7 +26,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from merlin.data.goals import Fixed, Goals, Sampling
+from merlin.data.goals import Goals, Sampling
+from merlin.data.offsets import Fixed
 from merlin.learners.base import check_discount, check_not_negative, check_sizes, tuned
 from merlin.learners.ogbench import (
     LONG,

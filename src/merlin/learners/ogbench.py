@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from merlin.data.goals import Geometric, Goals
+from merlin.data.goals import Goals
+from merlin.data.offsets import Geometric
 from merlin.errors import MerlinError
 from merlin.learners.base import Learner, check_sizes
 from merlin.nets.layers import MLP, descend, polyak

@@ -41,7 +41,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from merlin.data.goals import Goals, Sampling, Uniform, hindsight
+from merlin.data.goals import Goals, Sampling, hindsight
+from merlin.data.offsets import Uniform
 from merlin.learners.base import (
     Learner,
     check_below_one,

@@ -159,9 +159,9 @@ class Group:
         self.init_keys = jnp.stack([k[0] for k in keys])
         self.update_keys = jnp.stack([k[1] for k in keys])
         self.chunk = (
-            compiled_chunk(plan.learner, len(seeds) > 1, plan.sizes)
+            compiled_chunk(plan.learner, len(seeds) > 1, made.sizes)
             if made.images is None
-            else streamed_chunk(plan.learner, made.images, plan.sizes, plan.config.shift)
+            else streamed_chunk(plan.learner, made.images, made.sizes, plan.config.shift)
         )
         if len(seeds) == 1:
             self.update_keys = self.update_keys[0]

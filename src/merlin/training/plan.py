@@ -45,7 +45,7 @@ class Asked(TypedDict, total=False):
     task: Task | str | None  # evaluation task, "none" for no task; default: the dataset's own
     seeds: int | Sequence[int]  # number of seeds, or a list of seeds
     augment: Augmentation | None  # makes synthetic trajectories, separately for each seed
-    mix: float | None  # fraction of synthetic examples per batch; None: their share of the data
+    mix: float | None  # fraction of synthetic examples per batch; None: their share of all data
     phi: str | Sequence[int]  # columns of a state that are its goal, if the data does not say
     goal: str  # form of goals with image observations: "vector" or "image"
     shift: int  # maximum random shift of each image, in pixels
@@ -126,9 +126,6 @@ class Plan:
             raise MerlinError("seeds: give at least one, without duplicates or negative numbers.")
         several = jax.default_backend() != "cpu" or jax.device_count() > 1
         algo, mix = method_name(learner, augment), asked.get("mix")
-        if mix is None and augment is not None:
-            made = augment.wanted(data)
-            mix = made / (made + len(data))
         plan = cls(
             learner=learner,
             augment=augment,
@@ -162,7 +159,7 @@ class Plan:
                 schedule=schedule,
             ),
         )
-        if mix is not None and not (0.0 < mix < 1.0 and min(plan.sizes or (1, 1)) > 0):
+        if mix is not None and not (0.0 < mix < 1.0 and min(plan.sizes(None) or (1, 1)) > 0):
             raise MerlinError(
                 f"mix: {mix} leaves a batch without recorded or without augmented examples; "
                 "give a fraction between 0 and 1."
@@ -205,12 +202,20 @@ class Plan:
         data = replace(load(config.data.path), variant=config.variant)
         return cls.make(restore_learner(config.algo, config.settings, where), data, asked)
 
-    @property
-    def sizes(self) -> tuple[int, int] | None:
-        """The numbers of recorded and of synthetic examples per minibatch."""
+    def sizes(self, made: Dataset | None) -> tuple[int, int] | None:
+        """The numbers of recorded and of synthetic examples per minibatch.
+
+        Without a `mix`, synthetic transitions have the same share as in all the data.
+        """
+        mix, batch = self.config.mix, self.learner.batch_size
+        if mix is None:
+            if made is None:
+                return None
+            mix = made.transitions / (made.transitions + self.data.transitions)
+        synthetic = round(mix * batch)
         if self.config.mix is None:
-            return None
-        return mixed_sizes(self.learner, self.config.mix)
+            synthetic = min(max(synthetic, 1), batch - 1)
+        return batch - synthetic, synthetic
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
@@ -220,12 +225,13 @@ class Plan:
 
     def spec(self, recorded: Dataset, made: Dataset | None = None) -> Spec:
         """The spec of the data that a learner trains on."""
+        sizes = self.sizes(made)
         return make_spec(
             recorded,
             self.learner.sampling,
             self.task.tolerance if self.task else None,
             augmented=made,
-            mix=0.0 if self.sizes is None or made is None else self.sizes[1] / sum(self.sizes),
+            mix=0.0 if sizes is None or made is None else sizes[1] / sum(sizes),
             goal_image=self.config.goal == "image",
         )
 
@@ -300,12 +306,6 @@ def without_desired_goals(name: str, data: Dataset, goal: str) -> dict[str, str]
     """Settings for data without usable desired goals: hindsight relabelling only."""
     lacking = data.desired_goals is None or (goal == "image" and data.has_images)
     return {"hindsight_ratio": "1"} if lacking and "hindsight_ratio" in field_names(name) else {}
-
-
-def mixed_sizes(learner: Learner, mix: float) -> tuple[int, int]:
-    """The numbers of recorded and of synthetic examples per minibatch."""
-    made = round(mix * learner.batch_size)
-    return learner.batch_size - made, made
 
 
 def about_augmentation(augment: Augmentation | None) -> dict[str, Any] | None:

@@ -37,6 +37,7 @@ class Prepared:
     """The training data of a seed, with reports on how it was made."""
 
     sources: Sources
+    sizes: tuple[int, int] | None  # recorded and synthetic examples per minibatch
     spec: Spec
     images: Images | None  # indexed by the row numbers in the sources
     encoder: Encoder | None  # that converted images to latents
@@ -62,14 +63,16 @@ def prepare(
     if plan.augment is None:
         images = Images([data.observations]) if data.has_images else None
         spec = plan.learner.survey(data, plan.spec(data))
-        return Prepared(sources, spec, images, encoder, report)
+        return Prepared(sources, None, spec, images, encoder, report)
     made = _augmented(plan, data, seed, own, shared, quiet)
     added = made.dataset
     images = Images([data.observations, added.observations]) if data.has_images else None
     pair = (sources, added.on_device(first_row=len(data.observations)))
-    report = {**report, "augmented": made.report}
+    sizes = plan.sizes(added)
+    assert sizes is not None
+    report = {**report, "augmented": made.report, "mix": sizes[1] / sum(sizes)}
     spec = plan.learner.survey(data, plan.spec(data, added))
-    return Prepared(pair, spec, images, encoder, report)
+    return Prepared(pair, sizes, spec, images, encoder, report)
 
 
 @contextlib.contextmanager

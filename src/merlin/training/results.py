@@ -45,6 +45,7 @@ class SeedResult:
     held_out: dict[str, Any] | None = None  # on held-out steps, final and best
     encoded: dict[str, Any] | None = None
     augmented: dict[str, Any] | None = None
+    mix: float | None = None  # fraction of synthetic examples per batch
 
     def to_json(self) -> dict[str, Any]:
         """The content of seed-S/result.json; the reports are in the run's result.json."""
@@ -56,7 +57,9 @@ class SeedResult:
 
     def summary(self) -> "SeedSummary":
         final = None if self.final is None else Score.of(self.final)
-        return SeedSummary(self.seed, self.encoded, self.augmented, final, self.best, self.held_out)
+        return SeedSummary(
+            self.seed, self.encoded, self.augmented, self.mix, final, self.best, self.held_out
+        )
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class SeedSummary:
     seed: int
     encoded: dict[str, Any] | None = None
     augmented: dict[str, Any] | None = None
+    mix: float | None = None
     final: Score | None = None
     best: Score | None = None
     held_out: dict[str, Any] | None = None

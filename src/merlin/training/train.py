@@ -131,6 +131,8 @@ def _agreed(plan: Plan, folder: Path) -> Plan:
     learner = restore_learner(there.algo, there.settings, where)
     augment = restore_augmentation(there.augment, where)
     there = replace(there, settings=settings_of(learner), augment=about_augmentation(augment))
+    if config.mix is None:  # earlier versions stored the share that they worked out
+        config = replace(config, mix=there.mix)
     if name := there.difference(config):
         was, now = (c.to_json().get(name) for c in (there, config))
         raise MerlinError(

@@ -71,6 +71,7 @@ def save(data: Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
             "task": data.task,
             "variant": data.variant,
             **({} if data.phi is None else {"phi": list(data.phi)}),
+            **({} if data.drawn_steps is None else {"drawn_steps": data.drawn_steps}),
             **({SAME: True} if same else {}),
             "episodes": len(data),
             "states": len(data.observations),
@@ -117,6 +118,7 @@ def load(path: str | Path) -> Dataset:
         provenance=meta.get("provenance") or {},
         source=str(folder.resolve()),
         phi=None if meta.get("phi") is None else tuple(meta["phi"]),
+        drawn_steps=meta.get("drawn_steps"),
     )
     return validate(data, str(folder))
 
@@ -149,6 +151,8 @@ def _check_meta(meta: dict[str, Any], folder: Path) -> None:
     phi = meta.get("phi", [])
     if not isinstance(phi, list) or not all(type(i) is int and i >= 0 for i in phi):
         raise MerlinError(f"{where}: phi is not a list of indices; write the dataset again.")
+    if type(meta.get("drawn_steps", 1)) is not int:
+        raise MerlinError(f"{where}: drawn_steps is not a number; write the dataset again.")
 
 
 def _vector(meta: dict[str, Any], key: str, folder: Path) -> np.ndarray:
