@@ -89,7 +89,8 @@ def short(states: Sequence[Row], everything: Sequence[Row]) -> str:
         "Final policies from states, averaged over the tasks that all methods have (their number "
         "in brackets). The return is at most 31.79; rank 1 is the highest. Updates: "
         f"{report.updates.partition('; a cell')[0]}.{few} **What holds:** "
-        f"{totals(findings(everything)).replace('Of', 'of', 1)} [The list](docs/claims.md) has the statistic that decides each.\n"
+        f"{totals(findings(everything)).replace('Of', 'of', 1)} [The "
+        "list](docs/claims.md) has the statistic that decides each.\n"
     )
     figure = next((figure for figure in report.figures if figure.name == FIGURE), None)
     if figure is None:
