@@ -53,7 +53,7 @@ def check_types(settings: Any) -> None:
     check_values(kind, {name: vars(settings)[name] for name in _hints(kind)})
 
 
-def check_values(kind: type, values: Mapping[str, Any]) -> None:
+def check_values(kind: Any, values: Mapping[str, Any]) -> None:
     """Raise an error unless the values have the types of the fields of a dataclass."""
     for name, value in values.items():
         if not _is(value, hint := _hints(kind)[name]):
@@ -68,7 +68,7 @@ def plain(value: Any) -> Any:
 
 
 @functools.cache
-def _hints(kind: type) -> Mapping[str, Any]:
+def _hints(kind: Any) -> Mapping[str, Any]:
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
