@@ -93,8 +93,13 @@ class Policy(eqx.Module):
 
     @property
     def own_horizon(self) -> int | None:
-        """The default horizon; None if the policy takes no horizon."""
+        """The default horizon; None if there is none."""
         return None
+
+    @property
+    def takes_horizon(self) -> bool:
+        """Whether actions depend on a given horizon; a policy that ignores it overrides this."""
+        return True
 
     @property
     def constants(self) -> Mapping[str, Any]:
@@ -153,6 +158,10 @@ class DiffusionPolicy(Policy):
     observation_normaliser: Normaliser
     goal_normaliser: Normaliser
     actions: ActionRange
+
+    @property
+    def takes_horizon(self) -> bool:
+        return False
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

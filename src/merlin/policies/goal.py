@@ -44,6 +44,10 @@ class GoalPolicy(Policy):
         return self.horizon
 
     @property
+    def takes_horizon(self) -> bool:
+        return self.horizon is not None
+
+    @property
     def input_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return self.observation_normaliser.shape, self.goal_normaliser.shape
 

@@ -21,6 +21,10 @@ class SeeingPolicy(Policy):
         return self.policy.own_horizon
 
     @property
+    def takes_horizon(self) -> bool:
+        return self.policy.takes_horizon
+
+    @property
     def constants(self) -> Mapping[str, Any]:
         return self.policy.constants
 
