@@ -15,7 +15,6 @@ import merlin
 from helpers.commands import merlin_command
 from helpers.format_data import episodes
 from helpers.policy_files import write_run
-from helpers.refusals import refuse
 from helpers.sizes import SCHEDULE
 from merlin.cli import main
 from merlin.cli.app import COMMANDS
@@ -173,14 +172,17 @@ def test_eval_of_the_best_and_with_noise(call_json, run_folder):
     ("learner", "temperature"),
     [(GCSL(hidden=(8,)), 0.0), (GDQL(hidden=(8,), candidates=1, diffusion_steps=1), 1.0)],
 )
-def test_eval_of_policies_without_a_horizon(
-    learner, temperature, call, call_json, tmp_path, rng, capsys
+def test_eval_leaves_a_policy_its_own_temperature_and_horizon(
+    learner, temperature, call, call_json, capsys, tmp_path, rng
 ):
     run = write_run(tmp_path / "run", merlin.TASKS["PointReach"], learner, rng)
     assert call_json("eval", run, "--episodes", 3)["temperature"] == temperature
     assert "│ final policy │" in call("eval", run, "--episodes", 3).out
-    said = refuse(["eval", str(run), "--episodes", "3", "--horizon", "1", "5"], capsys)
-    assert "takes no horizon; leave it out" in said
+    with pytest.raises(SystemExit) as stop:
+        call("eval", run, "--episodes", 3, "--horizon", 1, 5)  # the rows would be equal
+    assert stop.value.code == 2
+    refusal = "merlin: --horizon: this policy takes none; leave it out.\n"
+    assert capsys.readouterr().err == refusal
 
 
 def annotated(hint):

@@ -150,6 +150,12 @@ class TestEveryLearner:
         used = np.ptp(act(policy, states, goals), axis=0) / (high - low)
         assert (used > 0.6).all()
 
+    def test_says_whether_it_takes_a_horizon(self, name):
+        states, goals = np.random.default_rng(0).normal(0, 1, (2, 50, 2))
+        policy = trained(name, False)
+        near, far = (act(policy, states, goals, horizon) for horizon in (1.0, 20.0))
+        assert policy.takes_horizon == (near != far).any()
+
     def test_policy_is_a_tree_of_arrays_that_needs_no_batch(self, name):
         policy = trained(name, False)
         assert isinstance(policy, Policy)

@@ -58,8 +58,6 @@ class Eval:
             if len(self.horizon) > 1:
                 raise MerlinError("--video: shows a single horizon; give at most one --horizon.")
         run = load_run(self.run, self.checkpoint)
-        if self.horizon and not run.policy.takes_horizon:
-            raise MerlinError(f"horizon: {run.config.algo} takes no horizon; leave it out.")
         seen = self._task(run.config)
         if self.video is not None:
             check_drawing(seen)

@@ -138,6 +138,8 @@ def _waves(
         kind = type(policy).__name__
         raise MerlinError(f"policy: an object of type {kind} cannot act; pass run.policy.")
     policy = as_policy(policy)
+    if horizon is not None and not policy.takes_horizon:
+        raise MerlinError("horizon: this policy takes none; leave it out.")
     if temperature is not None:
         policy = with_temperature(policy, temperature)
     key = jax.random.key(seed)

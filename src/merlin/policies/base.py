@@ -103,8 +103,8 @@ class Policy(eqx.Module):
 
     @property
     def takes_horizon(self) -> bool:
-        """Whether its actions depend on a horizon that is given."""
-        return False
+        """Whether actions depend on a given horizon; a policy that ignores it overrides this."""
+        return True
 
     @property
     def constants(self) -> Mapping[str, Any]:
@@ -159,6 +159,10 @@ class DiffusionPolicy(Policy):
     observation_normaliser: Normaliser
     goal_normaliser: Normaliser
     actions: ActionRange
+
+    @property
+    def takes_horizon(self) -> bool:
+        return False
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
