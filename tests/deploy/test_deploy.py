@@ -342,7 +342,7 @@ def test_files_that_the_runtime_cannot_run(tmp_path, rng):
     refused(arrays, None, "was not written by merlin")
     pixels = json.loads(about["merlin"]) | {"observation_shape": [48, 48, 3]}
     refused(arrays, {"merlin": json.dumps(pixels)}, r"observation_shape is \[48, 48, 3\]")
-    with pytest.raises(merlin.MerlinError, match="no such file"):
+    with pytest.raises(merlin.MerlinError, match="no such run folder or policy file"):
         merlin.runtime.load(tmp_path / "none.safetensors")
 
 
