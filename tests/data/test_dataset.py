@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
@@ -305,4 +306,4 @@ def test_on_device_keeps_values_and_narrow_types(rng):
     device = data.on_device()
     for name, array in data.arrays().items():
         np.testing.assert_array_equal(getattr(device, name), array)
-    assert {str(leaf.dtype) for leaf in device} == {"float32", "int32"}
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(device)} == {"float32", "int32"}

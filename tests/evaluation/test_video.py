@@ -91,7 +91,7 @@ def test_the_mosaic_puts_every_episode_in_its_place():
 
 @pytest.mark.parametrize("name", ["film.avi", "film", "gif"])
 def test_an_ending_that_no_film_has_is_refused(name, tmp_path):
-    with pytest.raises(MerlinError, match=r"neither an \.mp4 nor a \.gif"):
+    with pytest.raises(MerlinError, match=r"does not end in \.mp4 or \.gif"):
         check_video(tmp_path / name, 1)
 
 

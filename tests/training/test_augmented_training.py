@@ -14,7 +14,7 @@ import pytest
 
 import merlin
 from helpers.sizes import SCHEDULE, SMALL
-from merlin.augment import Augmented, Rollouts, Stitch
+from merlin.augment import Augmentation, Augmented, Rollouts, Stitch
 from merlin.cli import main
 from merlin.data import Episode
 from merlin.data.goals import draw_mixture, hindsight
@@ -362,7 +362,10 @@ def test_models_without_phi_are_refused(point_data, tmp_path):
 
 def test_an_augmentation_of_ones_own_needs_a_name(point_data):
     @dataclass(frozen=True)
-    class Copy:
+    class Copy(Augmentation):
+        trajectories: int | None = None
+        sees_images = True
+
         def __call__(self, data, *, seed, quiet=True):
             return Augmented(data, {})
 
