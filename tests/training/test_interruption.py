@@ -92,6 +92,31 @@ def test_a_long_call_is_not_waited_for(work, code):
     assert (process.returncode == 130) == (code == 130)
 
 
+LOCKED = """
+import hashlib
+from pathlib import Path
+from merlin.io.interruption import interruptible
+from merlin.io.locks import lock
+
+with interruptible(lambda: "stopped here.", patience=1.0), lock(Path("run/.lock"), "run"):
+    print("ready", flush=True)
+    hashlib.pbkdf2_hmac('sha256', b'a', b'b', 10**9)  # one call that does not return
+"""
+
+
+def test_a_process_that_ends_within_a_call_leaves_no_lock(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOCKED], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    assert (tmp_path / "run" / ".lock").exists()
+    time.sleep(0.2)  # until it is within the call
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert list((tmp_path / "run").iterdir()) == []
+
+
 RESCUE = """
 import hashlib, threading, time
 from pathlib import Path

@@ -14,6 +14,7 @@ from types import FrameType
 
 from merlin.errors import MerlinError
 from merlin.io.files import remove_unfinished
+from merlin.io.locks import release_all
 
 KINDS = (signal.SIGINT, signal.SIGTERM)
 PROMPT = 0.1
@@ -102,6 +103,7 @@ def interruptible(
             late = "the latest work was not saved (it took too long); " if _rescues else ""
             messages.append(late + farewell())
         print(f"merlin: {messages[-1]}", file=sys.stderr, flush=True)
+        release_all()
         os._exit(130)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -180,6 +182,7 @@ def _leave(message: str) -> None:
     """End the process at once, without unwinding the stack."""
     remove_unfinished()
     print(f"merlin: {message}", file=sys.stderr, flush=True)
+    release_all()
     os._exit(130)
 
 

@@ -26,6 +26,10 @@ def try_lock(path: Path) -> Iterator[str | None]:
         _release(found, path)
 
 
+_held: list[tuple[int, Path]] = []
+"""Descriptors and paths of the locks that this process holds."""
+
+
 @contextlib.contextmanager
 def lock(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock within the block. If it is taken, raise, or `wait` until it is released.
@@ -40,10 +44,19 @@ def lock(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
             print(f"merlin: {what}: waiting for {found}.", file=sys.stderr, flush=True)
             told = True
         time.sleep(WAIT_SECONDS)
+    held = found, path
+    _held.append(held)
     try:
         yield
     finally:
-        _release(found, path)
+        _held.remove(held)
+        _release(*held)
+
+
+def release_all() -> None:
+    """Release every lock of this process, which is about to end without unwinding its stack."""
+    while _held:
+        _release(*_held.pop())
 
 
 def _acquire_or_say(path: Path, what: str) -> int | str:
