@@ -24,9 +24,8 @@ def test_an_axis_has_round_numbers_where_they_belong(values, ticks):
     low, high = axis.place(min(values)), axis.place(max(values))
     assert (low, high) == ((5, 95) if axis.low < axis.high else (50, 50))
     for tick in axis.ticks:
-        assert axis.place(tick) == pytest.approx(
-            np.interp(tick, [axis.low, axis.high], [low, high])
-        )
+        expected = np.interp(tick, [axis.low, axis.high], [low, high])
+        assert axis.place(tick) == pytest.approx(expected)
 
 
 def test_an_axis_of_any_length_has_two_to_five_ticks(rng):

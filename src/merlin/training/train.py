@@ -52,11 +52,12 @@ def train(
     With `out`, everything is stored in that folder, and `resume` continues an interrupted run there
     with an identical result, byte for byte. `updates` and `seeds` set the amount of training.
     `eval_every`, `eval_episodes`, `final_episodes`, `log_every` and `checkpoint_every` set the
-    schedule. `augment` makes synthetic trajectories for each seed, and a fraction `mix` of every
-    minibatch comes from them. `phi` gives the columns of a state that are its goal, if neither the
-    data nor the task does. With images, `goal` selects goals as "vector" or "image", and `shift` is
-    the maximum random shift of an image in pixels. `latents` trains an encoder first and the method
-    on its latents, which is the default for methods that need vectors.
+    schedule; a checkpoint is skipped if it would take over a tenth of the time. `augment` makes
+    synthetic trajectories for each seed, and a fraction `mix` of every minibatch comes from them.
+    `phi` gives the columns of a state that are its goal, if neither the data nor the task does.
+    With images, `goal` selects goals as "vector" or "image", and `shift` is the maximum random
+    shift of an image in pixels. `latents` trains an encoder first and the method on its latents,
+    which is the default for methods that need vectors.
 
     With `shared`, latents and synthetic trajectories are stored in that folder, so that runs with
     the same data, settings and seed make them only once.
