@@ -66,6 +66,11 @@ def _one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
+def _unbroken(text: str) -> str:
+    """A score with no-break spaces, which may be wrapped only before the one in brackets."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}").replace("\N{NO-BREAK SPACE}(", " (")
+
+
 def _environment(escape: Callable[[object], str] | None = None, **syntax: Any) -> Environment:
     made = Environment(
         loader=PackageLoader("merlin.report"),
@@ -83,6 +88,7 @@ def _environment(escape: Callable[[object], str] | None = None, **syntax: Any) -
         "heading": text_tables.heading,
         "as_text": text_tables.as_text,
         "code": _markdown_code,
+        "unbroken": _unbroken,
         "label": lambda key: re.sub(r"[^-\w]", "-", key, flags=re.ASCII).replace("_", "-"),
     }
     made.tests |= {
