@@ -63,12 +63,13 @@ def _markdown_code(text: str) -> Escaped:
 
 
 def _one_line(text: object) -> str:
-    return " ".join(str(text).split())
+    """The text with every run of white space as one space; no-break spaces stay."""
+    return re.sub(r"[^\S\xa0]+", " ", str(text)).strip()
 
 
 def _unbroken(text: str) -> str:
-    """A score with no-break spaces, which may be wrapped only before the one in brackets."""
-    return text.replace(" ", "\N{NO-BREAK SPACE}").replace("\N{NO-BREAK SPACE}(", " (")
+    """Scores with no-break spaces, so that each stays on a line with its deviation and mark."""
+    return re.sub(r" (?=[±▲▼=−])|(?<=[±▲▼=,]) ", "\N{NO-BREAK SPACE}", text)
 
 
 def _environment(escape: Callable[[object], str] | None = None, **syntax: Any) -> Environment:
