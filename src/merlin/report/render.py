@@ -69,7 +69,7 @@ def _one_line(text: object) -> str:
 
 def _unbroken(text: str) -> str:
     """Scores with no-break spaces, so that each stays on a line with its deviation and mark."""
-    return re.sub(r" (?=[±▲▼=−])|(?<=[±▲▼=,]) ", "\N{NO-BREAK SPACE}", text)
+    return re.sub(r" (?=[±▲▼=])|(?<=[±▲▼=,]) ", "\N{NO-BREAK SPACE}", text)
 
 
 def _environment(escape: Callable[[object], str] | None = None, **syntax: Any) -> Environment:
