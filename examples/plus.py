@@ -87,7 +87,7 @@ def distances(policy) -> Figure:
     rank = spearmanr(learned[free], truth[free]).statistic
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     shown = {
-        "learned distance, up to a constant": learned,
+        "learned distance": learned,
         "true steps to the goal": np.where(free, truth, np.nan),
     }
     for axes, (name, values) in zip(figure.subplots(1, 2), shown.items(), strict=True):
