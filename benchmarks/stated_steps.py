@@ -26,10 +26,10 @@ import merlin
 from merlin.augment.base import find_phi
 from merlin.collection.collect import collect_cached
 from merlin.data.map import build_map
+from merlin.data.nearness import nearness
 from merlin.data.passage_times import draw_passage_times
 from merlin.data.splits import hold_out
 from merlin.evaluation.stated_steps import fit_steps, stated_steps
-from merlin.evaluation.support import nearness
 from merlin.learners import MerlinMap
 from merlin.learners.distance import PAIRS
 from merlin.learners.judge import bin_horizons

@@ -20,7 +20,7 @@ from helpers.policy_files import write_policy, write_run
 from merlin.deploy import export
 from merlin.learners import GCSL, LEARNERS, Merlin, MerlinPlus
 from merlin.learners.merlin import GaussianPolicy
-from merlin.learners.plus import MixturePolicy
+from merlin.learners.plus import DISTANCES, MixturePolicy
 from merlin.policies.goal import ClippedPolicy, DeterministicPolicy
 from merlin.policies.map import MapPolicy
 from merlin.training.runs import load_policy
@@ -103,8 +103,9 @@ def check_map(path, policy, rng, count=20):
 
 
 @pytest.mark.parametrize("task", [TASKS[0], TASKS[-1]], ids=lambda task: task.name)
-def test_merlin_plus_acts_without_jax(task, tmp_path, rng):
-    learner = MerlinPlus(components=3, candidates=6, depth=3, caution=0.0)
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_merlin_plus_acts_without_jax(task, distance, tmp_path, rng):
+    learner = MerlinPlus(components=3, candidates=6, depth=3, caution=0.0, distance=distance)
     policy = write_policy(tmp_path / "policy.safetensors", task, learner, rng)
     check_judged(tmp_path / "policy.safetensors", policy, rng)
 
@@ -113,6 +114,7 @@ def test_merlin_plus_acts_without_jax(task, tmp_path, rng):
     "settings",
     [
         pytest.param({}, id="judged"),
+        pytest.param({"distance": "classes"}, id="classes"),
         pytest.param({"components": 1, "candidates": 1}, id="nothing drawn"),
         pytest.param({"candidates": 0}, id="not judged"),
         pytest.param({"caution": 0.1}, id="cautious", marks=pytest.mark.more),
@@ -274,10 +276,14 @@ def test_constants_are_those_of_the_file(tmp_path, rng):
     for name, value in others.items():
         rewrite(path, constants=told | {name: value})
         assert np.abs(acted() - today).max() > 1e-3, name
-    for name, value in {"horizon_dim": 16, "max_bins": 10}.items():
-        rewrite(path, constants=told | {name: value})
-        with pytest.raises(merlin.MerlinError, match="do not fit together"):
-            acted()
+    rewrite(path, constants=told | {"horizon_dim": 16})
+    with pytest.raises(merlin.MerlinError, match="do not fit together"):
+        acted()
+    classes = tmp_path / "classes.safetensors"
+    write_policy(classes, merlin.TASKS["FetchPush"], MerlinPlus(distance="classes"), rng)
+    rewrite(classes, constants=told | {"max_bins": 10})
+    with pytest.raises(merlin.MerlinError, match="do not fit together"):
+        merlin.runtime.load(classes)
     rewrite(path, constants=told | {"mood": 1})
     with pytest.raises(merlin.MerlinError, match=r"another version of merlin.*mood"):
         acted()

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from merlin.data import Dataset, Episode
+from merlin.data.nearness import Nearness, nearness
 from merlin.data.splits import hold_out
 from merlin.evaluation import stated_steps
 from merlin.evaluation.stated_steps import check_steps, fit_steps
-from merlin.evaluation.support import Nearness, nearness
 from merlin.learners import distance
 
 

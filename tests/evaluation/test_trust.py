@@ -16,13 +16,14 @@ from helpers.log_data import write_log
 from helpers.sizes import SCHEDULE
 from merlin.cli import main
 from merlin.data.goal_table import check_goals, read_goals
+from merlin.data.nearness import Nearness, nearness
 from merlin.data.splits import hold_out, take
 from merlin.envs.batch import make_batch
 from merlin.envs.registry import find
 from merlin.envs.rollout import rollout
 from merlin.errors import MerlinError
 from merlin.evaluation.evaluate import FINAL_SEED
-from merlin.evaluation.support import Nearness, lacks, nearness, passing, spread
+from merlin.evaluation.support import lacks, passing, spread
 from merlin.evaluation.trust import CARE, NOT, READY, trust, verdict, word
 from merlin.learners import Merlin, distance
 from merlin.policies.base import FunctionPolicy

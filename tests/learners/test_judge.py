@@ -32,7 +32,7 @@ def spec(max_horizon: int, dim: int = 2) -> Spec:
 
 def judge_that_says(max_horizon: int, probabilities) -> Judge:
     """A judge with the same distribution over horizons and "another's" everywhere."""
-    judge = Judge(spec(max_horizon), (4,), (4,), (4,), key=jax.random.key(0))
+    judge = Judge(spec(max_horizon), (4,), (4,), (4,), limit=None, key=jax.random.key(0))
     last = judge.distance.layers[-1]
     return eqx.tree_at(
         lambda j: (j.distance.layers[-1].weight, j.distance.layers[-1].bias),
@@ -62,6 +62,29 @@ def test_temporal_distance_by_hand():
         np.testing.assert_allclose(nearer, 1.0, rtol=1e-4)
 
 
+def test_distance_of_hazards_by_hand():
+    """Arrivals of 1/2 after 1 step and 3/4 of the rest after 2, discount 0.5: 1/4 + 3/32."""
+    judge, here = Judge(spec(4), (4,), (4,), (4,), limit=2, key=jax.random.key(0)), jnp.zeros(4)
+    last = lambda j: j.distance.layers[-1]  # noqa: E731
+    odds = jnp.log(jnp.asarray([1.0, 3.0]))
+    parts = lambda j: (last(j).weight, last(j).bias)  # noqa: E731
+    judge = eqx.tree_at(parts, judge, (jnp.zeros_like(last(judge).weight), odds))
+    assert (judge.bins, judge.width) == (2, 1)
+    np.testing.assert_allclose(judge.steps(here, 0.5), -np.log2(1 / 4 + 3 / 32), rtol=1e-5)
+    never = eqx.tree_at(lambda j: last(j).bias, judge, jnp.full(2, -1e4))
+    np.testing.assert_allclose(never.steps(here, 0.9), LOG_ODDS / np.log(1 / 0.9), atol=10)
+
+
+def test_hazards_are_not_trained_with_the_judge():
+    judge = Judge(spec(5), (4,), (4,), (4,), limit=3, key=jax.random.key(0))
+    state = rows(16)
+    pairs = Pairs(state, state, state + 1.0, state, jnp.ones(16))
+    slope, parts = jax.grad(judge_loss, has_aux=True)(judge, pairs, nowhere(pairs))
+    assert set(parts) == {"model_loss", "guide_loss"}
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(clip_each(slope, 1.0).distance))
+    assert any(np.any(leaf) for leaf in jax.tree.leaves(slope.model))
+
+
 def test_odds_beyond_all_measure_are_still_a_distance():
     judge, here = judge_that_says(2, [0.4, 0.4, 0.2]), jnp.zeros(4)
     most = LOG_ODDS / np.log(1 / 0.9)
@@ -75,7 +98,7 @@ def test_to_stay_at_the_goal_is_nearer_than_to_pass_it():
 
     Both have goals of their own as well, so that no goal belongs to a state.
     """
-    judge = Judge(spec(8), (32,), (4,), (4,), key=jax.random.key(0))
+    judge = Judge(spec(8), (32,), (4,), (4,), limit=None, key=jax.random.key(0))
     stays, passes = jnp.asarray([1.0, 0.0]), jnp.asarray([0.0, 1.0])
     place, elsewhere = jnp.zeros(2), jnp.asarray([2.0, 2.0])
     horizon = jnp.tile(jnp.arange(1.0, 9.0), 16)
@@ -97,7 +120,7 @@ def test_to_stay_at_the_goal_is_nearer_than_to_pass_it():
 
 @pytest.mark.parametrize("max_horizon", [5, MAX_BINS, MAX_BINS + 1, 1000])
 def test_every_horizon_has_a_bin(max_horizon):
-    judge = Judge(spec(max_horizon), (4,), (4,), (4,), key=jax.random.key(0))
+    judge = Judge(spec(max_horizon), (4,), (4,), (4,), limit=None, key=jax.random.key(0))
     bins = judge.distance.layers[-1].bias.shape[0] - 1  # the last class is another's
     assert bins == judge.bins <= MAX_BINS
     told = np.arange(1, max_horizon + 1)
@@ -109,7 +132,7 @@ def test_every_horizon_has_a_bin(max_horizon):
 @pytest.mark.parametrize(("little", "counts"), [(0.1, 1.0), (1e-3, (1.5e-3 / STILL) ** 2)])
 def test_the_model_loss_measures_each_dimension_in_its_own_units(little, counts):
     """A model that says nothing changes is wrong by one in units of changes, save the least."""
-    judge = Judge(spec(5), (4,), (4,), (4,), key=jax.random.key(0))
+    judge = Judge(spec(5), (4,), (4,), (4,), limit=None, key=jax.random.key(0))
     still = eqx.tree_at(lambda j: j.model, judge, jax.tree.map(jnp.zeros_like, judge.model))
     state, change = rows(512), rows(512, seed=1) * jnp.asarray([1.0, little])
     change -= change.mean(0)
@@ -120,7 +143,7 @@ def test_the_model_loss_measures_each_dimension_in_its_own_units(little, counts)
 
 def test_the_guides_loss_is_in_the_same_units():
     """A guide that says nothing changes is wrong by 3 and 2 deviations of a step."""
-    judge = Judge(spec(5), (4,), (4,), (4,), key=jax.random.key(0))
+    judge = Judge(spec(5), (4,), (4,), (4,), limit=None, key=jax.random.key(0))
     still = eqx.tree_at(lambda j: j.guide, judge, jax.tree.map(jnp.zeros_like, judge.guide))
     state, change = rows(512), rows(512, seed=1) * jnp.asarray([1.0, 0.1])
     pairs = Pairs(state, state, state + change, state, jnp.ones(512))
@@ -140,7 +163,7 @@ def test_a_guide_learns_from_own_and_others_goals():
 
 
 def test_gradients_of_each_network_are_clipped_by_themselves():
-    judge = Judge(spec(5), (4,), (4,), (4,), key=jax.random.key(0))
+    judge = Judge(spec(5), (4,), (4,), (4,), limit=None, key=jax.random.key(0))
     large = jax.tree.map(lambda leaf: 100.0 * jnp.ones_like(leaf), judge)
     mixed = eqx.tree_at(lambda j: j.guide, large, jax.tree.map(lambda x: 1e-3 * x, judge.guide))
     clipped = clip_each(mixed, 1.0)
@@ -152,7 +175,7 @@ def test_gradients_of_each_network_are_clipped_by_themselves():
 
 def test_a_judge_knows_how_far_it_is_off():
     """The distance is 3 steps where the model says nothing moves, and 1 where the steps lead."""
-    judge = Judge(spec(4), (1,), (4,), (4,), key=jax.random.key(0))
+    judge = Judge(spec(4), (1,), (4,), (4,), limit=None, key=jax.random.key(0))
     moved = jnp.asarray([1.0, 0.0])
     zero = lambda tree: jax.tree.map(jnp.zeros_like, tree)  # noqa: E731
     judge = eqx.tree_at(lambda j: (j.model, j.distance), judge, zero((judge.model, judge.distance)))

@@ -17,6 +17,7 @@ from merlin.data.spec import make_spec
 from merlin.errors import MerlinError
 from merlin.evaluation.evaluate import with_temperature
 from merlin.learners import Merlin, MerlinPlus
+from merlin.learners.plus import DISTANCES
 from merlin.learners.registry import configure
 from merlin.nets.layers import mixture_log_prob
 from merlin.policies.mixture import densest, draw, log_density
@@ -36,7 +37,7 @@ SMALL = MerlinPlus(
 
 
 def train_on(learner, data, updates, seed=0):
-    spec = make_spec(data, learner.sampling)
+    spec = learner.survey(data, make_spec(data, learner.sampling))
     state = learner.init(jax.random.key(seed), spec)
     advance = compiled_chunk(learner, together=False)
     state, metrics = advance(state, data.on_device(), jax.random.key(seed), 0, updates)
@@ -75,6 +76,18 @@ def test_a_single_state_of_training_has_no_judge_where_none_is_asked():
     policy, metrics = train_on(dataclasses.replace(SMALL, candidates=0), random_walks(), 3)
     assert policy.judge is None
     assert set(metrics) == {"loss", "gradient_norm"}
+
+
+def test_hazards_are_those_fitted_before_training():
+    """The same after any number of updates, and none where nothing asks for them."""
+    data, untrained = random_walks(), dataclasses.replace(SMALL, distance="classes")
+    spec = make_spec(data, SMALL.sampling)
+    assert untrained.survey(data, spec).hazard is None
+    assert dataclasses.replace(SMALL, candidates=0).survey(data, spec).hazard is None
+    fitted = SMALL.survey(data, spec).hazard.net
+    judge = train_on(SMALL, data, 20)[0].judge
+    for a, b in zip(jax.tree.leaves(fitted), jax.tree.leaves(judge.distance), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_the_judge_does_not_change_what_the_policy_learns():
@@ -138,8 +151,8 @@ def test_temperature_is_the_deviation_of_the_chosen_component():
 
 
 @lru_cache
-def judged():
-    learner = dataclasses.replace(SMALL, hindsight_ratio=1.0)
+def judged(distance="hazards"):
+    learner = dataclasses.replace(SMALL, hindsight_ratio=1.0, distance=distance)
     return train_on(learner, random_walks(), 1500)[0]
 
 
@@ -154,8 +167,9 @@ def test_the_forward_model_learns_where_actions_lead():
     assert error.mean() < 0.05
 
 
-def test_the_temporal_distance_grows_with_the_distance():
-    policy = judged()
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_the_temporal_distance_grows_with_the_distance(distance):
+    policy = judged(distance)
     goals = rows(300, seed=4)
     way = np.linspace(0.2, 4.0, 300)[:, None] * np.array([0.6, 0.8])
     x = policy.state_goal(goals + way.astype(np.float32), goals)
@@ -323,6 +337,7 @@ def test_nothing_is_tuned_per_task():
         ({"depth": 0}, "depth"),
         ({"temperature": -0.1}, "temperature"),
         ({"discount": 1.0}, "discount"),
+        ({"distance": "far"}, "distance: 'far' is not one of hazards, classes"),
         ({"model_hidden": ()}, "model_hidden"),
         ({"distance_hidden": (0,)}, "distance_hidden"),
         ({"guide_hidden": ()}, "guide_hidden"),

@@ -168,6 +168,23 @@ def test_the_mix_is_the_share_of_new_transitions(lengths, drawn_steps, sizes):
     assert plan.sizes(made) == sizes
 
 
+@pytest.mark.parametrize(
+    ("ratio", "told", "sizes"),
+    [
+        (1.0, False, (256, 256)),
+        (0.25, False, (448, 64)),  # half of the quarter that has goals in hindsight
+        (0.25, True, (256, 256)),  # generated with desired goals, as in the release
+        (0.0, False, (511, 1)),
+    ],
+)
+def test_generated_transitions_replace_hindsight_goals_only(ratio, told, sizes):
+    made = labelled(5, (3, 5))
+    made = made if told else replace(made, desired_goals=None)
+    learner, how = Merlin(hindsight_ratio=ratio), {"task": "none", "held_out": 0.0}
+    plan = Plan.make(learner, labelled(1), {"augment": Stitch(), **how})
+    assert plan.sizes(made) == sizes
+
+
 def test_a_mix_that_is_given(point_data):
     plan = Plan.make(Merlin(batch_size=10), point_data, {"augment": Stitch(), "mix": 0.25})
     assert plan.sizes(labelled(5)) == (8, 2)

@@ -133,6 +133,7 @@ class Judge:
     depth: int
     caution: float
     discount: float
+    hazards: bool  # whether the distance is a hazard model; otherwise it is a classifier
     bin_width: int  # horizons per class of the temporal distance
     log_odds: float
     walk_weights: np.ndarray  # of the distances after the first step and at the end of a rollout
@@ -162,22 +163,32 @@ class Judge:
     def steps(self, states: Any, goals: Any) -> Any:
         """The temporal distances."""
         scores = forward(self.distance, states, goals)
-        odds = np.exp(np.clip(scores[..., :-1] - scores[..., -1:], -self.log_odds, self.log_odds))
+        if self.hazards:  # log-probabilities of the first arrival
+            log_odds = scores - np.logaddexp(0.0, scores) @ self._up_to
+        else:
+            log_odds = scores[..., :-1] - scores[..., -1:]
+        odds = np.exp(np.clip(log_odds, -self.log_odds, self.log_odds))
         return np.log(odds @ self._discounts) * (1.0 / math.log(self.discount))
 
     def fits(self, states: int, goals: int, actions: int, max_horizon: float) -> bool:
         """Whether its networks have consistent sizes."""
-        bins = math.ceil(max_horizon / self.bin_width)
+        outputs = () if self.hazards else (math.ceil(max_horizon / self.bin_width) + 1,)
         return (
-            fits(self.distance, states + goals, (bins + 1,))
+            fits(self.distance, states + goals, outputs)
             and fits(self.model, states + actions, (states,))
             and fits(self.guide, states + goals, (states,))
         )
 
     @cached_property
+    def _up_to(self) -> np.ndarray:
+        """Sums over all steps up to each, as a product."""
+        return np.triu(np.ones((len(self.distance[-1].bias),) * 2, np.float32))
+
+    @cached_property
     def _discounts(self) -> np.ndarray:
         """The discount of a visit in each class, at the horizon at its centre."""
-        bins = np.arange(len(self.distance[-1].bias) - 1, dtype=np.float32)
+        count = len(self.distance[-1].bias) - (not self.hazards)
+        bins = np.arange(count, dtype=np.float32)
         horizons = bins * self.bin_width + (self.bin_width + 1) / 2
         return (self.discount**horizons).astype(np.float32)
 

@@ -183,6 +183,7 @@ class Settings:
     candidates: int = 0
     depth: int = 0
     caution: float = 0.0
+    distance: str = "classes"  # files of earlier versions do not say
     discount: float = 0.0
     max_horizon: int | None = None
     lags: tuple[int, ...] = ()
@@ -335,12 +336,14 @@ def _judge(
         return None
     from merlin.deploy.mixture import Judge
 
+    hazards = settings.distance == "hazards"
     return Judge(
         distance=_layers(arrays, "judge.distance.layers."),
         model=_layers(arrays, "judge.model.layers."),
         guide=_layers(arrays, "judge.guide.layers."),
         square_error=float(arrays.pop("judge.square_error")),
-        bin_width=math.ceil(max_horizon / constants.max_bins),
+        hazards=hazards,
+        bin_width=1 if hazards else math.ceil(max_horizon / constants.max_bins),
         log_odds=constants.log_odds,
         walk_weights=np.array(constants.walk_weights, np.float32),
         candidates=settings.candidates,

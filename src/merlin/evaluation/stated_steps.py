@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from scipy.stats import spearmanr
 
 from merlin.data import Dataset
+from merlin.data.nearness import Nearness
 from merlin.data.passage_times import (
     PassageTimes,
     calibration,
@@ -24,7 +25,6 @@ from merlin.data.passage_times import (
     step_weights,
 )
 from merlin.evaluation.statistics import mean_over_episodes
-from merlin.evaluation.support import Nearness
 from merlin.learners.distance import fit_hazard, local_limit
 from merlin.nets.hazard import Hazard
 

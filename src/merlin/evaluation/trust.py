@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from scipy.spatial import cKDTree
 
 from merlin.data import Dataset
+from merlin.data.nearness import nearness
 from merlin.errors import MerlinError
 from merlin.evaluation.held_out import (
     PAIRS,
@@ -26,7 +27,7 @@ from merlin.evaluation.held_out import (
 from merlin.evaluation.rehearsal import rehearse, transitions
 from merlin.evaluation.stated_steps import StatedSteps, check_steps, fit_steps
 from merlin.evaluation.statistics import bootstrap_interval, mean_over_episodes
-from merlin.evaluation.support import in_words, lacks, nearness, passing, spread
+from merlin.evaluation.support import in_words, lacks, passing, spread
 from merlin.policies.base import Policy
 
 READY, CARE, NOT = "ready", "try with care", "not supported"

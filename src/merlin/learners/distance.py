@@ -2,11 +2,15 @@
 
 The model answers: given a state and a goal, what is the probability that the goal is reached within
 k steps, by the behaviour of the data? It is fitted to pairs of `data.passage_times`, and its
-probabilities refer to pairs drawn like these. `nets.hazard` has the model.
+probabilities refer to pairs drawn like these. `nets.hazard` has the model. It serves the map of
+Merlin-map, the judge of Merlin-plus and the verdicts of `merlin trust`.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,11 +18,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from merlin.augment.fit import fit, updates_of
 from merlin.data.dataset import Dataset
-from merlin.data.passage_times import draw_passage_times, step_weights
+from merlin.data.nearness import nearness
+from merlin.data.passage_times import PassageTimes, draw_passage_times, step_weights
 from merlin.data.statistics import moments_of
 from merlin.nets.hazard import Hazard, log_likelihood
 from merlin.nets.layers import MLP, Normaliser, cosine_decay
-from merlin.types import Moments
+from merlin.policies.goal import goal_inputs, observation_inputs
+from merlin.types import Moments, Spec
 
 PAIRS, PAIRS_PER_STATE = 200_000, 50
 """Maximum number of pairs in total, and per state for small datasets."""
@@ -71,8 +77,7 @@ def fit_hazard(
     quiet: bool = True,
 ) -> Hazard:
     """Fit the model to a dataset. `phi` gives the columns of a state that are its goal."""
-    count = min(PAIRS, PAIRS_PER_STATE * len(data.observations))
-    pairs = draw_passage_times(data, count, limit=limit, tolerance=tolerance, seed=seed)
+    pairs = _draw(data, limit, tolerance, seed)
     columns = np.array(phi, np.int32)
     states = np.asarray(data.observations[pairs.row], np.float32)
     # Differences are scaled by those that a few steps make, since most random goals are far away.
@@ -80,11 +85,63 @@ def fit_hazard(
     parts = zip(*(moments_of(x)[:2] for x in (states, pairs.goal, local)), strict=True)
     init_key, fit_key = jax.random.split(jax.random.key(seed))
     model = make_hazard(Moments(*map(np.concatenate, parts)), columns, limit, key=init_key)
+    weights = step_weights(data, limit)
+    return _fit(model, states, pairs, weights, key=fit_key, quiet=quiet)
+
+
+class Standardised(eqx.Module):
+    """Hazards as a function of standardised states and goals; needs no phi."""
+
+    net: MLP
+
+    def logits(
+        self, state: Float[Array, " state"], goal: Float[Array, " goal"]
+    ) -> Float[Array, " limit"]:
+        """The logits of the hazards."""
+        return self.net(jnp.concatenate([state, goal]))
+
+
+def fit_standardised(
+    data: Dataset, spec: Spec, *, hidden: Sequence[int], limit: int, seed: int = 0
+) -> Standardised:
+    """Fit hazards to states and goals that are standardised as a policy's inputs are.
+
+    Without a tolerance, a goal counts as reached where `data.nearness` calls it near.
+    """
+    close = nearness(data, spec.tolerance)
+    scale = close.scale.astype(np.float32)
+    scaled = replace(data, achieved_goals=data.achieved_goals / scale, desired_goals=None)
+    pairs = _draw(scaled, limit, close.radius, seed)
+    states = np.asarray(observation_inputs(spec)(jnp.asarray(data.observations[pairs.row])))
+    goals = np.asarray(goal_inputs(spec)(jnp.asarray(pairs.goal * scale)))
+    init_key, fit_key = jax.random.split(jax.random.key(seed))
+    net = MLP(states.shape[1] + goals.shape[1], hidden, limit, key=init_key)
+    model, weights = Standardised(net), step_weights(data, limit)
+    return _fit(model, states, pairs._replace(goal=goals), weights, key=fit_key, quiet=True)
+
+
+Model = TypeVar("Model", Hazard, Standardised)
+
+
+def _draw(data: Dataset, limit: int, tolerance: float, seed: int) -> PassageTimes:
+    count = min(PAIRS, PAIRS_PER_STATE * len(data.observations))
+    return draw_passage_times(data, count, limit=limit, tolerance=tolerance, seed=seed)
+
+
+def _fit(
+    model: Model,
+    states: Float[np.ndarray, "pairs state"],
+    pairs: PassageTimes,
+    weights: Float[np.ndarray, " limit"],
+    *,
+    key: PRNGKeyArray,
+    quiet: bool,
+) -> Model:
+    """Maximise the likelihood of the pairs."""
     rows = _Rows(*map(jnp.asarray, (states, *pairs[1:5])))
+    updates = updates_of(EPOCHS, len(states), BATCH, None)
 
-    weights, updates = step_weights(data, limit), updates_of(EPOCHS, count, BATCH, None)
-
-    def loss(model: Hazard, rows: _Rows, key: PRNGKeyArray) -> Float[Array, ""]:
+    def loss(model: Model, rows: _Rows, key: PRNGKeyArray) -> Float[Array, ""]:
         some = jax.random.randint(key, (BATCH,), 0, len(rows.steps))
         state, goal, later, steps, reached = (x[some] for x in rows)
         weight = jnp.where(later[:, None], 1.0, weights)
@@ -98,7 +155,7 @@ def fit_hazard(
         part=lambda model: model.net,
         updates=updates,
         learning_rate=cosine_decay(LEARNING_RATE, updates),
-        key=fit_key,
+        key=key,
         label="distance",
         quiet=quiet,
     )

@@ -1,18 +1,20 @@
 """A learned critic of proposed actions: where an action leads, and how far that is from the goal.
 
-All networks are trained on the policy's own minibatches. The temporal distance comes from a
-classifier. Given a state and a goal, it predicts whether the goal was achieved h steps later in the
-same episode, with one class per h, or belongs to another episode. By Bayes' rule the odds
-p(h | s, g) / p(other | s, g) equal p(h) p(g at h | s) / p(g). Hence
+The temporal distance comes from the probability that recorded behaviour reaches the goal for the
+first time after k steps. A hazard model gives it (see `nets.hazard`); it is fitted to the data
+before training (see `distance`). Then
 
-    log sum_h discount^h p(h | s, g) / p(other | s, g)
+    steps = log sum_k discount^k P(first arrival after k steps) / log discount.
 
-is the log of the discounted future visits to the goal, relative to how often the goal is visited
-overall. Dividing by log discount converts it to steps: arriving one step later adds one. The term
-p(g) is constant for a given goal, and only differences are used. Staying at the goal counts for
-more than passing through it. p(h | s, g) alone would get this wrong, because a state that stays at
-the goal is there after any number of steps. The forward model predicts the change of the state in
-one step.
+Arriving one step later adds one, and arriving half as often adds log 2 / log(1 / discount). The
+other networks are trained on the policy's own minibatches. The forward model predicts the change
+of the state in one step.
+
+Policies of earlier versions have a classifier instead of hazards. Given a state and a goal, it
+predicts whether the goal was achieved h steps later in the same episode, with one class per h, or
+belongs to another episode. Its odds p(h | s, g) / p(other | s, g) take the place of the
+probabilities. By Bayes' rule they are how often the goal is visited after h steps, relative to how
+often it is visited overall, so staying at the goal counts for more than passing through it.
 
 The judge looks more than one step ahead, since one step does not show a way around a corner. It
 needs the state the policy would reach by continuing on its own. A step-by-step rollout would cost
@@ -33,13 +35,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from merlin.nets.hazard import log_arrivals
 from merlin.nets.layers import MLP, clip_by_norm, polyak
 from merlin.types import Metrics, Spec
 
 MAX_BINS = 64
 """Up to this many horizons have a class each; longer horizons are grouped into bins."""
 LOG_ODDS = 60.0
-"""The log odds of each class against other episodes are clipped to this.
+"""Log probabilities of arrival, and log odds of classes, are clipped to this.
 
 The limit is never reached in practice. It is small enough that no exponential overflows, so the
 sum needs no maximum subtracted first.
@@ -78,6 +81,7 @@ class Judge(eqx.Module):
     guide: MLP
     square_error: Float[Array, ""]  # of the distance, due to the model; in squared steps
     width: int = eqx.field(static=True)  # horizons per bin
+    hazards: bool = eqx.field(static=True)  # whether `distance` gives hazards instead of classes
 
     def __init__(
         self,
@@ -86,15 +90,18 @@ class Judge(eqx.Module):
         model_hidden: tuple[int, ...],
         guide_hidden: tuple[int, ...],
         *,
+        limit: int | None,
         key: PRNGKeyArray,
     ):
+        """With a `limit`, the distance is a hazard model of that many steps; else a classifier."""
         states, goals = spec.observation_shape[0], spec.goal_dim
-        self.width = math.ceil(spec.max_horizon / MAX_BINS)
-        bins = math.ceil(spec.max_horizon / self.width)
+        self.hazards = limit is not None
+        self.width = 1 if self.hazards else math.ceil(spec.max_horizon / MAX_BINS)
+        # One class per bin, and a last one for goals of other episodes.
+        outputs = math.ceil(spec.max_horizon / self.width) + 1 if limit is None else limit
         distance_key, model_key = jax.random.split(key)
         guide_key = jax.random.fold_in(key, 2)
-        # One class per bin, and a last one for goals of other episodes.
-        self.distance = MLP(states + goals, distance_hidden, bins + 1, key=distance_key)
+        self.distance = MLP(states + goals, distance_hidden, outputs, key=distance_key)
         self.model = MLP(states + spec.action_dim, model_hidden, states, key=model_key)
         self.guide = MLP(states + goals, guide_hidden, states, key=guide_key)
         # Start with a large error: the judge is not trusted before it has been measured.
@@ -102,8 +109,8 @@ class Judge(eqx.Module):
 
     @property
     def bins(self) -> int:
-        """Number of distance classes, without the one for other episodes."""
-        return self.distance.layers[-1].bias.shape[0] - 1
+        """Number of steps or bins of steps, without the class for other episodes."""
+        return self.distance.layers[-1].bias.shape[0] - (not self.hazards)
 
     def log_prob(
         self, state_goal: Float[Array, " inputs"], horizon: Float[Array, ""]
@@ -119,7 +126,8 @@ class Judge(eqx.Module):
     def steps(self, state_goal: Float[Array, " inputs"], discount: float) -> Float[Array, ""]:
         """The temporal distance in steps, up to a constant that depends only on the goal."""
         scores = self.distance(state_goal)
-        odds = jnp.exp(jnp.clip(scores[:-1] - scores[-1], -LOG_ODDS, LOG_ODDS))
+        log_odds = log_arrivals(scores) if self.hazards else scores[:-1] - scores[-1]
+        odds = jnp.exp(jnp.clip(log_odds, -LOG_ODDS, LOG_ODDS))
         discounts = (discount ** bin_horizons(self.bins, self.width)).astype(np.float32)
         visits = jnp.dot(odds, discounts)
         return jnp.log(visits) / math.log(discount)
@@ -166,25 +174,26 @@ def starts(pairs: Pairs) -> tuple[Float[Array, "rows state"], Float[Array, "rows
 
 
 def judge_loss(judge: Judge, pairs: Pairs, walks: Walks) -> tuple[Float[Array, ""], Metrics]:
-    """Cross-entropy of the temporal distance plus squared errors of the model and the guide.
+    """Squared errors of the model and the guide, plus the cross-entropy of a classifier.
 
-    Negative goals are those of other rows of the minibatch. State changes are scaled by their
-    standard deviation within the minibatch, bounded below by `STILL`, so that dimensions that move
-    rarely or little are learned as well as the others.
+    Hazards are fitted before training and have no loss here. A classifier's negative goals are
+    those of other rows of the minibatch. State changes are scaled by their standard deviation
+    within the minibatch, bounded below by `STILL`, so that dimensions that move rarely or little
+    are learned as well as the others.
     """
-    own = jnp.concatenate([pairs.state, pairs.goal], axis=1)
-    other = jnp.concatenate([pairs.state, jnp.roll(pairs.goal, 1, axis=0)], axis=1)
-    likelihood = jax.vmap(judge.log_prob)(own, pairs.horizon) + jax.vmap(judge.log_prob_other)(
-        other
-    )
     scale = jnp.maximum(jnp.std(pairs.next_state - pairs.state, axis=0), STILL)
     guess = jax.vmap(judge.next_state)(pairs.state, pairs.unit)
     end = jax.vmap(judge.walk_end)(walks.state, walks.goal)
     parts = {
-        "distance_loss": -jnp.mean(likelihood),
         "model_loss": jnp.mean(((guess - pairs.next_state) / scale) ** 2),
         "guide_loss": jnp.mean(((end - walks.end) / scale) ** 2),
     }
+    if not judge.hazards:
+        own = jnp.concatenate([pairs.state, pairs.goal], axis=1)
+        other = jnp.concatenate([pairs.state, jnp.roll(pairs.goal, 1, axis=0)], axis=1)
+        likelihood = jax.vmap(judge.log_prob)(own, pairs.horizon)
+        likelihood += jax.vmap(judge.log_prob_other)(other)
+        parts = {"distance_loss": -jnp.mean(likelihood), **parts}
     return sum(parts.values(), jnp.float32(0.0)), parts
 
 

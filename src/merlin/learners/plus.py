@@ -41,8 +41,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from merlin.data import Dataset
 from merlin.data.goals import Goals, Sampling, hindsight
 from merlin.data.offsets import Uniform
+from merlin.errors import MerlinError
 from merlin.learners.base import (
     Learner,
     check_below_one,
@@ -52,6 +54,7 @@ from merlin.learners.base import (
     check_sizes,
     within,
 )
+from merlin.learners.distance import fit_standardised, local_limit
 from merlin.learners.judge import (
     JUDGE_CONSTANTS,
     WALK_WEIGHTS,
@@ -80,6 +83,8 @@ from merlin.policies.mixture import (
     mixture_of,
 )
 from merlin.types import Batch, Metrics, Spec
+
+DISTANCES = ("hazards", "classes")
 
 
 class MixturePolicy(GoalPolicy):
@@ -262,7 +267,7 @@ class PlusState(eqx.Module):
 class MerlinPlus(Learner):
     """Merlin with a mixture of Gaussians and a judge that chooses among proposed actions."""
 
-    absent: ClassVar[Mapping[str, Any]] = {"average": 0.0}
+    absent: ClassVar[Mapping[str, Any]] = {"average": 0.0, "distance": "classes"}
 
     components: int = 5  # Gaussians in the mixture
     hindsight_ratio: float = 1.0  # fraction of goals relabelled with the episode's future
@@ -271,6 +276,7 @@ class MerlinPlus(Learner):
     candidates: int = 7  # proposals besides the first; 0 disables the judge
     depth: int = 4  # steps the judge looks ahead
     caution: float = 0.5  # weight of the mixture's density against the judge's estimate
+    distance: str = "hazards"  # of the judge; "classes": a classifier of the steps, as before
     discount: float = 0.9  # of the temporal distance
     model_hidden: tuple[int, ...] = (128, 128)
     distance_hidden: tuple[int, ...] = (128, 128)
@@ -292,6 +298,8 @@ class MerlinPlus(Learner):
         check_positive(self, "max_gradient_norm")
         check_discount(self.discount)
         check_below_one(self, "average")
+        if self.distance not in DISTANCES:
+            raise MerlinError(f"distance: {self.distance!r} is not one of {', '.join(DISTANCES)}.")
 
     def long_values(self, states: int) -> Mapping[str, Any]:
         """On long episodes, act as Merlin: the judge cannot tell what one action changes there."""
@@ -319,13 +327,26 @@ class MerlinPlus(Learner):
     def _judges_apart(self) -> bool:
         return self.candidates > 0 and self.hindsight_ratio < 1.0
 
+    def survey(self, data: Dataset, spec: Spec) -> Spec:
+        if self.candidates == 0 or self.distance != "hazards":
+            return spec
+        limit, hidden = self.hazard_limit(spec), self.distance_hidden
+        return spec._replace(hazard=fit_standardised(data, spec, hidden=hidden, limit=limit))
+
+    def hazard_limit(self, spec: Spec) -> int:
+        """The number of steps that the judge's hazards look ahead."""
+        return local_limit(spec.max_horizon - 1, self.max_horizon or spec.max_horizon)
+
     def init(self, key: PRNGKeyArray, spec: Spec) -> PlusState:
+        limit = self.hazard_limit(spec) if self.distance == "hazards" else None
         spec = within(spec, self.max_horizon)
         heads = 2 * spec.action_dim + (self.components > 1)
         judge = None
         if self.candidates:
             hidden = (self.distance_hidden, self.model_hidden, self.guide_hidden)
-            judge = Judge(spec, *hidden, key=jax.random.fold_in(key, 1))
+            judge = Judge(spec, *hidden, limit=limit, key=jax.random.fold_in(key, 1))
+            if spec.hazard is not None:
+                judge = eqx.tree_at(lambda j: j.distance, judge, spec.hazard.net)
         policy = make_policy(
             MixturePolicy,
             spec,

@@ -43,6 +43,11 @@ class Hazard(eqx.Module):
         return -jnp.expm1(-jnp.cumsum(jax.nn.softplus(self.logits(state, goal))))
 
 
+def log_arrivals(logits: Float[Array, " limit"]) -> Float[Array, " limit"]:
+    """The log-probability of reaching the goal at step 1, 2, ..., and not before."""
+    return logits - jnp.cumsum(jax.nn.softplus(logits))
+
+
 def log_likelihood(
     logits: Float[Array, " limit"],
     steps: Int[Array, ""],

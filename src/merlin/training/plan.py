@@ -179,13 +179,16 @@ class Plan:
     def sizes(self, made: Dataset | None) -> tuple[int, int] | None:
         """The numbers of recorded and of synthetic examples per minibatch.
 
-        Without a `mix`, synthetic transitions have the same share as in all the data.
+        Without a `mix`, synthetic transitions have the same share as in all the data. If they have
+        no desired goals, that is their share of the hindsight goals alone.
         """
         mix, batch = self.config.mix, self.learner.batch_size
         if mix is None:
             if made is None:
                 return None
             mix = made.transitions / (made.transitions + self.data.transitions)
+            if made.desired_goals is None and self.data.desired_goals is not None:
+                mix *= 1.0 - self.learner.sampling.desired
         synthetic = round(mix * batch)
         if self.config.mix is None:
             synthetic = min(max(synthetic, 1), batch - 1)
