@@ -8,8 +8,8 @@ the true number of steps is that until the goal is first reached within the task
 one more than the model looks ahead if it is not reached until then. Compared are the hazard model
 of `merlin trust`, the median over the five nearest recorded pairs of state and goal, and, over
 goals that are reached, the path of Merlin-map and the expected steps of Merlin-plus's classifier
-(of runs/PointRooms-random and so on, trained with --held-out 0.1). Printed are the mean absolute
-error in steps and Spearman's rank correlation.
+(of runs/PointRooms-random and so on, trained with --held-out 0.1 --set distance=classes). Printed
+are the mean absolute error in steps and Spearman's rank correlation.
 """
 
 import argparse
@@ -80,6 +80,7 @@ def path(data, state, goal, tolerance):
 def classifier(policy, state, goal):
     """Expected steps by Merlin-plus's classifier, given that the goal is of the same episode."""
     judge = policy.judge
+    assert not judge.hazards, "train with --set distance=classes"
 
     def expected(state, goal):
         x = jnp.concatenate([policy.observation_normaliser(state), policy.goal_normaliser(goal)])

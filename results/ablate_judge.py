@@ -1,7 +1,9 @@
-"""Merlin-plus with other distances in its judge: hazard models of the first passage to the goal.
+"""Merlin-plus's classifier against hazard models of the first passage to the goal.
+
+These scores led to the hazards of today. The runs must have the classifier:
 
     merlin train Reacher --variant expert --episodes 2000 --algo merlin-plus --updates 5000 \
-      --eval-every 5000 --held-out 0.1 --out runs/Reacher-expert
+      --set distance=classes --eval-every 5000 --held-out 0.1 --out runs/Reacher-expert
     python results/ablate_judge.py runs/Reacher-expert --episodes 200
 
 Policy, forward model and guide do not depend on the distance (gradients are clipped per network),
@@ -162,6 +164,7 @@ def variants(run, data, tolerance):
     """Names and judges, for the same policy."""
     policy, config = run.policy, run.config
     learner = restore_learner(config.algo, config.settings, run.folder)
+    assert not policy.judge.hazards, "train with --set distance=classes"
     yield "classifier", policy.judge
     visits, passages = train(policy, learner, data, tolerance, config.schedule.updates)
     limit = distance.local_limit(int(data.lengths.max()) - 1, MerlinMap.max_horizon)

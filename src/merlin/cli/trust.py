@@ -76,7 +76,7 @@ class Trust:
             raise MerlinError(f"{self.run}: no such run or dataset; check the path.")
         run, data = self._train() if trains else self._load()
         goals = None if self.goals is None else read_goals(self.goals, run.config.dimensions[-1])
-        found = run.trust(goals, data=data, tolerance=self.tolerance, stay=self.stay)
+        found = run.trust(goals, data=data, tolerance=self.tolerance, stay=self.stay, quiet=False)
         about, sentence = found.to_json(), verdict(found)
         if self.html is not None:
             from merlin.report.trust import page

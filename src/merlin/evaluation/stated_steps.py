@@ -58,13 +58,15 @@ class StatedSteps:
         return _within(self.hazard, np.concatenate([observations, achieved], axis=1), wanted)
 
 
-def fit_steps(data: Dataset, held_out: Dataset, close: Nearness) -> StatedSteps:
+def fit_steps(
+    data: Dataset, held_out: Dataset, close: Nearness, *, quiet: bool = True
+) -> StatedSteps:
     """Fit the model to the training episodes; held-out ones only limit how far it looks ahead."""
     longest = min(part.lengths.max() for part in (data, held_out))
     limit = local_limit(int(longest) - 1, MOST_AHEAD)
     scaled = _scaled(data, close)
     assert scaled.phi is not None
-    fitted = fit_hazard(scaled, scaled.phi, limit=limit, tolerance=close.radius)
+    fitted = fit_hazard(scaled, scaled.phi, limit=limit, tolerance=close.radius, quiet=quiet)
     return StatedSteps(fitted, close, limit)
 
 

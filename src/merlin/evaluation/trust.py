@@ -28,6 +28,7 @@ from merlin.evaluation.rehearsal import rehearse, transitions
 from merlin.evaluation.stated_steps import StatedSteps, check_steps, fit_steps
 from merlin.evaluation.statistics import bootstrap_interval, mean_over_episodes
 from merlin.evaluation.support import in_words, lacks, passing, spread
+from merlin.io.progress import Progress
 from merlin.policies.base import Policy
 
 READY, CARE, NOT = "ready", "try with care", "not supported"
@@ -96,6 +97,7 @@ def trust(
     tolerance: float | None = None,
     stay: bool = False,
     seed: int = 0,
+    quiet: bool = True,
 ) -> Trust:
     """Assess a policy that was trained on `data`, using `held_out` episodes.
 
@@ -127,8 +129,8 @@ def trust(
         some = np.random.default_rng(seed).permutation(len(held_out.achieved_goals))[:5000]
         goals = spread(held_out.achieved_goals[np.sort(some)], GOALS, close.scale)
     asked = np.asarray(goals, np.float32)
-    stated = fit_steps(data, held_out, close)
-    judged = _judge_goals(policy, data, held_out, asked, stated, useful, stay)
+    stated = fit_steps(data, held_out, close, quiet=quiet)
+    judged = _judge_goals(policy, data, held_out, asked, stated, useful, stay, quiet)
     weakest = sorted(
         (g for g in judged if g.word != READY), key=lambda g: (g.support, g.confidence)
     )
@@ -215,22 +217,26 @@ def _judge_goals(
     stated: StatedSteps,
     useful: bool,
     stay: bool,
+    quiet: bool,
 ) -> list[GoalTrust]:
     rows, known, close = _starts(held_out), transitions(data, held_out), stated.close
     steps = int(min(MOST_STEPS, np.median(data.lengths) - 1))
     begin = held_out.observations[rows], held_out.achieved_goals[rows]
-    judged = []
-    for group in np.array_split(goals, -(-len(goals) * len(rows) // ROWS)):
-        tiled = np.tile(begin[0], (len(group), 1)), np.tile(begin[1], (len(group), 1))
-        wanted = np.repeat(group, len(rows), axis=0)
-        scale = close.scale.astype(np.float32)
-        hits = rehearse(policy, known, tiled, wanted, scale, close.radius, steps, stay)
-        each = np.asarray(hits).reshape(len(group), -1)
-        likely = stated.within(*tiled, wanted)[:, -1].reshape(len(group), -1).mean(axis=1)
-        for goal, hit, share in zip(group, each, likely, strict=True):
-            episodes, after = passing(data, goal, close)
-            found = _judged(goal, len(episodes), after, share, hit, steps, begin[1], useful)
-            judged.append(found)
+    judged: list[GoalTrust] = []
+    with Progress("rehearsals", len(goals), "goals", quiet=quiet) as bar:
+        bar.begin("compiling", 0)
+        for group in np.array_split(goals, -(-len(goals) * len(rows) // ROWS)):
+            tiled = np.tile(begin[0], (len(group), 1)), np.tile(begin[1], (len(group), 1))
+            wanted = np.repeat(group, len(rows), axis=0)
+            scale = close.scale.astype(np.float32)
+            hits = rehearse(policy, known, tiled, wanted, scale, close.radius, steps, stay)
+            each = np.asarray(hits).reshape(len(group), -1)
+            likely = stated.within(*tiled, wanted)[:, -1].reshape(len(group), -1).mean(axis=1)
+            for goal, hit, share in zip(group, each, likely, strict=True):
+                episodes, after = passing(data, goal, close)
+                found = _judged(goal, len(episodes), after, share, hit, steps, begin[1], useful)
+                judged.append(found)
+            bar.update(len(judged))
     return judged
 
 

@@ -21,6 +21,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 """The modules that each extra of pyproject.toml is for."""
 
 
+PROJECTS = {"PIL": "Pillow"}
+"""The names of projects that differ from those of their modules."""
+
+
 def is_installed(module: str) -> bool:
     """Whether a top-level module could be imported."""
     return importlib.util.find_spec(module) is not None
@@ -44,6 +48,6 @@ def require(module: str, extra: str, what: str) -> Any:
 def missing(module: str, extra: str, what: str) -> MerlinError:
     """The error for a module of an extra that is not installed."""
     return MerlinError(
-        f"{what} needs {module}, which is not installed; "
+        f"{what} needs {PROJECTS.get(module, module)}, which is not installed; "
         f"run `pip install '{DISTRIBUTION}[{extra}]'`."
     )

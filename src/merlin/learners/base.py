@@ -78,7 +78,7 @@ class Learner(abc.ABC):
         """Raise an error for data the method cannot learn from; runs before anything is written."""
         return None
 
-    def survey(self, data: Dataset, spec: Spec) -> Spec:
+    def survey(self, data: Dataset, spec: Spec, *, quiet: bool = True) -> Spec:
         """Add to the spec what the method computes from the data before training, such as a map."""
         return spec
 

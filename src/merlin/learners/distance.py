@@ -102,7 +102,13 @@ class Standardised(eqx.Module):
 
 
 def fit_standardised(
-    data: Dataset, spec: Spec, *, hidden: Sequence[int], limit: int, seed: int = 0
+    data: Dataset,
+    spec: Spec,
+    *,
+    hidden: Sequence[int],
+    limit: int,
+    seed: int = 0,
+    quiet: bool = True,
 ) -> Standardised:
     """Fit hazards to states and goals that are standardised as a policy's inputs are.
 
@@ -117,7 +123,7 @@ def fit_standardised(
     init_key, fit_key = jax.random.split(jax.random.key(seed))
     net = MLP(states.shape[1] + goals.shape[1], hidden, limit, key=init_key)
     model, weights = Standardised(net), step_weights(data, limit)
-    return _fit(model, states, pairs._replace(goal=goals), weights, key=fit_key, quiet=True)
+    return _fit(model, states, pairs._replace(goal=goals), weights, key=fit_key, quiet=quiet)
 
 
 Model = TypeVar("Model", Hazard, Standardised)

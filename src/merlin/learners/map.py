@@ -164,7 +164,7 @@ class MerlinMap(Learner):
     def check(self, data: Dataset) -> None:
         find_phi(data)
 
-    def survey(self, data: Dataset, spec: Spec) -> Spec:
+    def survey(self, data: Dataset, spec: Spec, *, quiet: bool = True) -> Spec:
         phi, told, limit = find_phi(data), self.told_tolerance(spec), self.local_limit(spec)
         slow = None
         if self.distances(spec.goal_dim) == "kinetic":
@@ -182,7 +182,8 @@ class MerlinMap(Learner):
         )
         # Without a tolerance, a goal counts as reached at the distance of most states to a place.
         near = told if told is not None else usual_radius(data, found)
-        return spec._replace(map=found, hazard=fit_hazard(data, phi, limit=limit, tolerance=near))
+        hazard = fit_hazard(data, phi, limit=limit, tolerance=near, quiet=quiet)
+        return spec._replace(map=found, hazard=hazard)
 
     def distances(self, goal_dim: int) -> str:
         """The space in which distances between places are measured."""

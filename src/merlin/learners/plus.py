@@ -285,7 +285,7 @@ class MerlinPlus(Learner):
     hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 5e-4
     max_gradient_norm: float = 1.0
-    average: float = 0.0  # decay of the averaged parameters that the policy acts with; 0: none
+    average: float = 0.9995  # decay of the averaged parameters that the policy acts with; 0: none
     batch_size: int = 512
 
     def __post_init__(self) -> None:
@@ -303,10 +303,8 @@ class MerlinPlus(Learner):
 
     def long_values(self, states: int) -> Mapping[str, Any]:
         """On long episodes, act as Merlin: the judge cannot tell what one action changes there."""
-        merlin = Merlin(max_horizon=self.max_horizon)
-        if not (long := merlin.long_values(states)):
-            return {}
-        return {**long, "components": 1, "candidates": 0, "average": merlin.average}
+        long = Merlin(max_horizon=self.max_horizon).long_values(states)
+        return {**long, "components": 1, "candidates": 0} if long else {}
 
     @property
     def sees_images(self) -> bool:
@@ -327,11 +325,12 @@ class MerlinPlus(Learner):
     def _judges_apart(self) -> bool:
         return self.candidates > 0 and self.hindsight_ratio < 1.0
 
-    def survey(self, data: Dataset, spec: Spec) -> Spec:
+    def survey(self, data: Dataset, spec: Spec, *, quiet: bool = True) -> Spec:
         if self.candidates == 0 or self.distance != "hazards":
             return spec
         limit, hidden = self.hazard_limit(spec), self.distance_hidden
-        return spec._replace(hazard=fit_standardised(data, spec, hidden=hidden, limit=limit))
+        fitted = fit_standardised(data, spec, hidden=hidden, limit=limit, quiet=quiet)
+        return spec._replace(hazard=fitted)
 
     def hazard_limit(self, spec: Spec) -> int:
         """The number of steps that the judge's hazards look ahead."""

@@ -291,6 +291,7 @@ def as_tables(found: Sequence[tuple[str, list[Finding]]]) -> list[TextTable]:
                 for one in own
             ],
             labels=2,
+            remarks=1,
         )
         for topic, own in found
     ]

@@ -125,7 +125,7 @@ def as_table(found: Sequence[Coverage]) -> TextTable:
         for one in found
     ]
     header = ["table or figure", "there", "of", "set aside", "missing"]
-    return plain_table("coverage", "Cells that were measured", header, lines)
+    return plain_table("coverage", "Cells that were measured", header, lines, remarks=1)
 
 
 def _together(datasets: Sequence[str]) -> str:

@@ -90,6 +90,7 @@ def _rows(everything: Sequence[Row], counted: Sequence[Row], machines: Sequence[
             for key, rows in groups.items()
         ),
         labels=2,
+        remarks=2,
         collapsed=True,
     )
 

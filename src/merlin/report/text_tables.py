@@ -34,15 +34,22 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table; the first `labels` columns are text, the others numbers."""
+    """A table of numbers; the first `labels` and the last `remarks` columns are text."""
 
     key: str
     title: str
     header: tuple[str, ...]
     groups: tuple[RowGroup, ...]
     labels: int = 1
+    remarks: int = 0
     protocol: str | None = None
     collapsed: bool = False
+
+    @property
+    def words(self) -> tuple[bool, ...]:
+        """Which columns are text."""
+        count = len(self.header)
+        return tuple(n < self.labels or n >= count - self.remarks for n in range(count))
 
 
 def plain_table(
@@ -52,13 +59,14 @@ def plain_table(
     rows: Sequence[Sequence[str | TextCell]],
     *,
     labels: int = 1,
+    remarks: int = 0,
     protocol: str | None = None,
     collapsed: bool = False,
 ) -> TextTable:
     """A table without groups, from plain strings."""
     texts = tuple(tuple(c if isinstance(c, TextCell) else TextCell(c) for c in row) for row in rows)
     group = (RowGroup(texts),)
-    return TextTable(key, title, tuple(header), group, labels, protocol, collapsed)
+    return TextTable(key, title, tuple(header), group, labels, remarks, protocol, collapsed)
 
 
 def number(score: Score | None) -> str:

@@ -62,7 +62,7 @@ def prepare(
         sources = data.on_device()
     if plan.augment is None:
         images = Images([data.observations]) if data.has_images else None
-        spec = plan.learner.survey(data, plan.spec(data))
+        spec = plan.learner.survey(data, plan.spec(data), quiet=quiet)
         return Prepared(sources, None, spec, images, encoder, report)
     made = _augmented(plan, data, seed, own, shared, quiet)
     added = made.dataset
@@ -71,7 +71,7 @@ def prepare(
     sizes = plan.sizes(added)
     assert sizes is not None
     report = {**report, "augmented": made.report, "mix": sizes[1] / sum(sizes)}
-    spec = plan.learner.survey(data, plan.spec(data, added))
+    spec = plan.learner.survey(data, plan.spec(data, added), quiet=quiet)
     return Prepared(pair, sizes, spec, images, encoder, report)
 
 

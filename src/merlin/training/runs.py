@@ -130,12 +130,14 @@ class Run:
         data: Dataset | None = None,
         tolerance: float | None = None,
         stay: bool = False,
+        quiet: bool = True,
     ) -> Trust:
         """Assess the policy of the first seed on the held-out episodes.
 
         `goals` are the goals to assess; by default they are spread over the data. Pass `data` for a
         run that was trained on data in memory, and a `tolerance` for reaching a goal if the task
         defines none. With `stay`, a rehearsal counts only if it is near the goal at its end.
+        Progress is shown unless `quiet`.
         """
         config, where = self.config, self.folder or "the run"
         if config.held_out is None:
@@ -154,7 +156,7 @@ class Run:
         parts = _parts(data, config)
         if goals is not None:
             goals = check_goals(goals, config.dimensions[-1])
-        return trust(self.policy, *parts, goals=goals, tolerance=tolerance, stay=stay)
+        return trust(self.policy, *parts, goals=goals, tolerance=tolerance, stay=stay, quiet=quiet)
 
 
 def _parts(data: Dataset, config: RunConfig) -> tuple[Dataset, Dataset]:
