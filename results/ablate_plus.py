@@ -2,9 +2,10 @@
 
     python results/ablate_plus.py --runs runs/ablations
 
-Trains what must be trained anew (a run that is there is not trained twice), plays fixed seeded
-episodes with every way of acting, and appends one line per score to results/plus-ablations.jsonl;
-scores that are there are kept, also those of an earlier setting, which say so (`setting`).
+Trains one run per setting and dataset (existing runs are used again), plays fixed seeded episodes
+with every way of acting, and appends one line per score to results/plus-ablations.jsonl. Scores
+that are there are not computed again. Scores of earlier default settings say so (`setting`); the
+table shows them where there is no other. `--trained default average=0.0` selects settings.
 """
 
 import argparse
@@ -59,6 +60,8 @@ TRAINED: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
             *({"temperature": temperature} for temperature in (0.5, 1.0)),
         ),
     ),
+    ({"distance": "classes"}, ({},)),
+    ({"average": 0.0}, ({},)),
     ({"components": 1}, ({}, UNJUDGED)),
     ({"components": 2}, ({}, UNJUDGED)),
     ({"components": 10}, ({}, UNJUDGED)),
@@ -79,9 +82,13 @@ def acting(policy: MixturePolicy, settings: dict[str, Any]) -> MixturePolicy:
     return dataclasses.replace(policy, **settings)
 
 
-def scores(runs: Path, known: set[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
+def scores(
+    runs: Path, known: set[tuple[str, ...]], names: list[str] | None
+) -> Iterator[dict[str, Any]]:
     """Every score that is not known yet, as soon as it is there."""
     for trained, acted in TRAINED:
+        if names is not None and name(trained) not in names:
+            continue
         for data in DATA:
             key = data.task, data.variant, name(trained)
             wanted = [way for way in acted if (*key, name(way)) not in known]
@@ -116,7 +123,7 @@ def table() -> str:
         (row["task"], row["variant"], name(row["trained"]), name(row["acted"])): (
             f"{row['return']:.1f} / {row['success']:.2f}{EARLIER if 'setting' in row else ''}"
         )
-        for row in read()
+        for row in sorted(read(), key=lambda row: "setting" not in row)
     }
     heads = [f"{one.task} {one.variant}" for one in DATA]
     lines = [["trained with", "acts with", *heads], ["---", "---", *["---:"] * len(heads)]]
@@ -129,12 +136,15 @@ def table() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=Path, required=True, help="folder of the trained runs")
+    parser.add_argument("--trained", nargs="+", help="only these settings, as in the table")
     given = parser.parse_args()
     known = {
-        (row["task"], row["variant"], name(row["trained"]), name(row["acted"])) for row in read()
+        (row["task"], row["variant"], name(row["trained"]), name(row["acted"]))
+        for row in read()
+        if "setting" not in row
     }
     try:
-        for row in scores(given.runs, known):
+        for row in scores(given.runs, known, given.trained):
             with ROWS.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(json.dumps(row), flush=True)

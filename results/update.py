@@ -209,10 +209,10 @@ def ablations() -> str:
         "2,000 episodes (FetchPush: 10,000 updates on 10,000 episodes). Seeded evaluation "
         f"episodes: {played}. `candidates=0` removes the judge; `candidates=2` keeps the two "
         "proposals for a horizon of one step and samples none. Scores marked"
-        f"{ablate_plus.EARLIER} belong to an earlier setting ([round 3](notes/merlin-plus.md), "
-        "commit d697b1c). They are comparable with the others only for `candidates=0`, the "
-        "mixture alone. The rows are in results/plus-ablations.jsonl; `python "
-        "results/ablate_plus.py --runs runs/ablations` computes those that are missing.\n\n"
+        f"{ablate_plus.EARLIER} belong to earlier defaults (a classifier as the distance, the "
+        "latest parameters; see the [notes](notes/merlin-plus.md)). Compare them with each other "
+        "only. The rows are in results/plus-ablations.jsonl; `python results/ablate_plus.py --runs "
+        "runs/ablations` computes those that are missing.\n\n"
         f"{ablate_plus.table()}\n"
     )
 

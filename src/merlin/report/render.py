@@ -63,7 +63,13 @@ def _markdown_code(text: str) -> Escaped:
 
 
 def _one_line(text: object) -> str:
-    return " ".join(str(text).split())
+    """The text with every run of white space as one space; no-break spaces stay."""
+    return re.sub(r"[^\S\xa0]+", " ", str(text)).strip()
+
+
+def _unbroken(text: str) -> str:
+    """Scores with no-break spaces, so that each stays on a line with its deviation and mark."""
+    return re.sub(r" (?=[±▲▼=])|(?<=[±▲▼=,]) ", "\N{NO-BREAK SPACE}", text)
 
 
 def _environment(escape: Callable[[object], str] | None = None, **syntax: Any) -> Environment:
@@ -83,6 +89,7 @@ def _environment(escape: Callable[[object], str] | None = None, **syntax: Any) -
         "heading": text_tables.heading,
         "as_text": text_tables.as_text,
         "code": _markdown_code,
+        "unbroken": _unbroken,
         "label": lambda key: re.sub(r"[^-\w]", "-", key, flags=re.ASCII).replace("_", "-"),
     }
     made.tests |= {
