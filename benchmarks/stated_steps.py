@@ -32,7 +32,7 @@ from merlin.data.splits import hold_out
 from merlin.evaluation.stated_steps import fit_steps, stated_steps
 from merlin.learners import MerlinMap
 from merlin.learners.distance import PAIRS
-from merlin.learners.judge import bin_horizons
+from merlin.policies.judge import bin_horizons
 
 DATA = (
     *("PointRooms-expert", "PointRooms-random", "Reacher-expert", "Reacher-random"),

@@ -38,9 +38,9 @@ from merlin.augment.base import find_phi
 from merlin.data.splits import hold_out
 from merlin.evaluation.evaluate import evaluate
 from merlin.learners import MerlinMap, distance
-from merlin.learners.judge import LOG_ODDS, Judge
 from merlin.nets.hazard import Hazard
 from merlin.nets.layers import MLP, clip_by_norm, descend
+from merlin.policies.judge import LOG_ODDS, Judge
 from merlin.training.runs import restore_learner
 
 SEED = 200_000

@@ -20,7 +20,7 @@ from merlin.collection.collect import collect_cached
 from merlin.envs.registry import find
 from merlin.evaluation.evaluate import evaluate
 from merlin.learners import MerlinPlus
-from merlin.learners.plus import MixturePolicy
+from merlin.policies.plus import MixturePolicy
 
 ROWS = Path(__file__).parent / "plus-ablations.jsonl"
 EARLIER = " †"

@@ -31,10 +31,10 @@ import jaxtyping
 
 # Shapes and types of these modules are checked at every call. Not merlin.data.dataset: a Dataset
 # may hold anything until `validate` has said in words what is wrong with it.
-_NETS = ("layers", "cnn", "unet", "transformer", "diffusion", "td", "checkpoint")
+_NETS = ("layers", "cnn", "unet", "transformer", "diffusion", "td", "checkpoint", "hazard")
 _CHECKED = ("data.goals", "data.spec", *(f"nets.{name}" for name in _NETS), "policies", "augment")
 _LEARNERS = ("base", "actor_critic", "judge", "merlin", "plus", "gcsl", "wgcsl", "am", "gofar")
-_CHECKED += tuple(f"learners.{name}" for name in (*_LEARNERS, "dd", "gdql", "beso"))
+_CHECKED += tuple(f"learners.{name}" for name in (*_LEARNERS, "distance", "dd", "gdql", "beso"))
 _OGBENCH = ("ogbench", "gcbc", "gcivl", "gciql", "qrl", "crl", "hiql")
 _CHECKED += tuple(f"learners.{name}" for name in _OGBENCH)
 _CHECKED += ("evaluation.statistics",)

@@ -20,9 +20,10 @@ from helpers.policy_files import write_policy, write_run
 from merlin.deploy import export
 from merlin.learners import GCSL, LEARNERS, Merlin, MerlinPlus
 from merlin.learners.merlin import GaussianPolicy
-from merlin.learners.plus import DISTANCES, MixturePolicy
+from merlin.learners.plus import DISTANCES
 from merlin.policies.goal import ClippedPolicy, DeterministicPolicy
 from merlin.policies.map import MapPolicy
+from merlin.policies.plus import MixturePolicy
 from merlin.training.runs import load_policy
 
 TASKS = list(merlin.TASKS.values())

@@ -8,19 +8,8 @@ import optax
 import pytest
 
 from helpers.learner_data import rows
-from merlin.learners.judge import (
-    LOG_ODDS,
-    MAX_BINS,
-    STILL,
-    Judge,
-    Pairs,
-    Walks,
-    bin_horizons,
-    clip_each,
-    judge_loss,
-    starts,
-    with_error,
-)
+from merlin.learners.judge import STILL, Pairs, clip_each, judge_loss, starts, with_error
+from merlin.policies.judge import LOG_ODDS, MAX_BINS, Judge, Walks, bin_horizons
 from merlin.types import Moments, Spec
 
 

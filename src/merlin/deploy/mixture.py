@@ -1,6 +1,6 @@
 """A mixture of Gaussians on NumPy arrays, and what chooses among its proposals.
 
-The arithmetic of `policies.mixture`, of the judge of Merlin-plus (`learners.judge`) and of the
+The arithmetic of `policies.mixture`, of the judge of Merlin-plus (`policies.judge`) and of the
 critic of Merlin-map (`policies.critic`), for actions scaled to [-1, 1]. Arrays have
 shape (..., proposals, width). Like `networks`, this also runs on the values of a graph.
 """
